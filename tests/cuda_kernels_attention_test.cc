@@ -206,7 +206,7 @@ TEST(CudaHeadKernels, AreWhatTheirBodyIs) {
   for (const auto& [width, rotary] :
        {std::pair{256, 64}, {128, 128}, {256, 256}, {64, 64}, {96, 32}, {80, 64}, {64, 0}}) {
     for (const RopePairing pairing : {RopePairing::kHalf, RopePairing::kAdjacent}) {
-      for (const bool norm : {false, true}) {
+      for (const auto& [norm, made] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
         const int32_t heads = 4, kv_heads = 2;
         Random random(3);
         const auto values = [&](int32_t count) {
@@ -229,6 +229,11 @@ TEST(CudaHeadKernels, AreWhatTheirBodyIs) {
         in.y = address(y), in.z = address(z), in.y_width = in.z_width = y_width;
         in.out = address(out), in.out2 = address(gates), in.out_width = in.out2_width = out_width;
         if (norm) in.vectors[0] = address(scale), in.vectors[1] = address(other);
+        std::vector<float> frequencies(static_cast<size_t>(rotary / 2 + 1));
+        for (int i = 0; i < rotary / 2; ++i)
+          frequencies[static_cast<size_t>(i)] =
+              std::pow(1e-4f, 2.0f * static_cast<float>(i) / static_cast<float>(rotary));
+        if (made) in.vectors[3] = address(frequencies);
         in.slot = {0, 4 * width, Form::kF32};
         in.slot2 = {static_cast<uint64_t>(kv_heads * kPageTokens * 4 * width), 4 * width, Form::kF32};
         Pass pass;

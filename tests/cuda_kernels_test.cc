@@ -192,7 +192,9 @@ void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, Way
     std::vector<Instruction> copy(chain.list, chain.list + 3);
     words.resize(put_words(copy, 0) / 8 + 4);
     ASSERT_NE(words.size(), 4u);
-    put_words({chain.list, 3}, (reinterpret_cast<Address>(words.data()) + 31) / 32 * 32);
+    copy.assign(chain.list, chain.list + 3);
+    put_words(copy, (reinterpret_cast<Address>(words.data()) + 31) / 32 * 32);
+    std::copy(copy.begin(), copy.end(), chain.list);
     ASSERT_EQ(chain.list[0].worded, kWordsOut);
     ASSERT_EQ(chain.list[1].worded, kWordsX | kWordsOut);
     ASSERT_EQ(chain.list[2].worded, kWordsX);

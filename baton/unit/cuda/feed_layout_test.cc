@@ -239,6 +239,11 @@ TEST(FeedLayout, WhichRowsGoByFours) {
   Instruction grouped = product_of(Form::kBF16, 0, 2048);
   grouped.op.width = 64;
   EXPECT_FALSE(by_fours(grouped)) << "norms of groups";
+  Instruction gates = product_of(Form::kBF16, 0, 2048, Prologue::kGate);
+  gates.op.width = 1;
+  EXPECT_TRUE(by_fours(gates));
+  gates.op.width = 64;
+  EXPECT_FALSE(by_fours(gates)) << "values that share a gate";
 }
 
 }  // namespace

@@ -139,6 +139,9 @@ enum class Do : uint8_t {
   kAppend,      // of op kAttend: y and z become keys and values
   kAttend,      // of op kAttend: the rest, of runs that decode; parts of long texts go to scratch
   kAttendJoin,  // of op kAttend: the parts become out; the instruction is kAttend's
+  // kHeads and kAttend behind it, of one row: in lists of word_list.h, where all that it reads and writes are words,
+  // but for parts. out: of kAttend; the rest as kHeads has it.
+  kAttendRow,
   kAttendTile,  // as kAttend, of runs that do not decode
   kAttendAll,   // op kAttendAll
   kConv,        // op kCausalConv

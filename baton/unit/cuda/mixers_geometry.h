@@ -26,31 +26,38 @@ struct KeyParts {
   int32_t first;      // tile
   int32_t tiles;
   int32_t count;
+  int32_t each, more;  // tiles of a part; of the first `more` one more
 
   // Of a part, or behind the last one.
-  BATON_BOTH int32_t first_tile(int32_t part) const {
-    const int32_t each = tiles / count, more = tiles % count;
-    return first + part * each + (part < more ? part : more);
-  }
+  BATON_BOTH int32_t first_tile(int32_t part) const { return first + part * each + (part < more ? part : more); }
 };
-inline constexpr int32_t kTilesAlone = 4;     // so many are one part
-inline constexpr int32_t kTilesOfPart = 2;    // of more
 inline constexpr int32_t kPartsMax = 132;     // Instruction::splits
 inline constexpr int32_t kHeadsTogether = 4;  // query heads that share what is read of a kv head
 // Values of a head, of all kinds of attention: what the lanes of a warp hold, 8 each.
 inline constexpr int32_t kAttendWidthMax = 256;
-BATON_BOTH inline KeyParts key_parts(int32_t window, int32_t chunk, int32_t position, int32_t splits) {
+// Tiles that a block has at a time.
+BATON_BOTH constexpr int32_t tiles_together(int32_t width) { return width <= 64 ? 4 : width <= 128 ? 2 : 1; }
+inline constexpr int32_t kTurnsAlone = 2;  // so many times as many are one part
+BATON_BOTH inline KeyParts key_parts(const Op& op, int32_t position, int32_t splits) {
+  const int32_t together = tiles_together(op.width);
   KeyParts parts;
-  parts.seen_from = first_seen(window, chunk, position);
+  parts.seen_from = first_seen(op.window, op.chunk, position);
   parts.first = parts.seen_from / kPageTokens;
   parts.tiles = position / kPageTokens - parts.first + 1;
-  parts.count = parts.tiles <= kTilesAlone ? 1 : (parts.tiles + kTilesOfPart - 1) / kTilesOfPart;
+  parts.count = parts.tiles <= kTurnsAlone * together ? 1 : (parts.tiles + together - 1) / together;
   if (parts.count > splits) parts.count = splits;
+  parts.each = parts.tiles, parts.more = 0;
+  if (parts.count > 1) parts.each = parts.tiles / parts.count, parts.more = parts.tiles % parts.count;
   return parts;
 }
 // Query heads of a kv head are done by so many units.
 BATON_BOTH inline int32_t head_parts(const Op& op) {
   return (op.heads / op.kv_heads + kHeadsTogether - 1) / kHeadsTogether;
+}
+// Whether a rotation of so many values of a head is by 0, 32, 64 or 128 pairs, four of a lane at most: of pairs beside
+// each other a lane has half.
+BATON_BOTH constexpr bool is_plain_turn(int32_t rotary, int32_t width, bool adjacent) {
+  return (rotary == 0 || rotary == 64 || rotary == 128 || (rotary == 256 && !adjacent)) && rotary <= width;
 }
 // Whether tensor cores do it (kernels/attention_mma.cuh).
 BATON_BOTH inline bool attends_by_mma(const Instruction& in) {

@@ -339,10 +339,12 @@ TEST(Mixers, DeltaRuleByRowsAndWithTheConvolution) {
 }
 
 TEST(MixersGeometry, PartsOfKeysAreAllOfThem) {
-  for (const int32_t splits : {1, 2, 16, 66, kPartsMax}) {
+  for (const auto& [splits, width] : {std::pair{1, 256}, {2, 64}, {16, 128}, {66, 256}, {kPartsMax, 64}}) {
     for (const int32_t position : {0, 1, 63, 64, 127, 128, 1000, 8191, 8192, 32768, 1000000}) {
       for (const auto& [window, chunk] : {std::pair{0, 0}, {100, 0}, {4096, 0}, {0, 1024}}) {
-        const KeyParts parts = key_parts(window, chunk, position, splits);
+        Op op;
+        op.window = window, op.chunk = chunk, op.width = width;
+        const KeyParts parts = key_parts(op, position, splits);
         ASSERT_GE(parts.count, 1);
         ASSERT_LE(parts.count, splits);
         EXPECT_EQ(parts.first_tile(0), parts.seen_from / kPageTokens);
@@ -355,11 +357,20 @@ TEST(MixersGeometry, PartsOfKeysAreAllOfThem) {
       }
     }
   }
-  // Up to four tiles are one part; of more each has two or more. By the position alone.
-  EXPECT_EQ(key_parts(0, 0, 255, 66).count, 1);
-  EXPECT_EQ(key_parts(0, 0, 256, 66).count, 3);
-  EXPECT_EQ(key_parts(0, 0, 8192, 66).count, 65);
-  EXPECT_EQ(key_parts(0, 0, 32768, 66).count, 66);
+  // What a block has in two turns is one part; of more each has a turn or more. By the position alone.
+  const auto count = [](int32_t width, int32_t position) {
+    Op op;
+    op.width = width;
+    return key_parts(op, position, 66).count;
+  };
+  EXPECT_EQ(count(256, 127), 1);
+  EXPECT_EQ(count(256, 128), 3);
+  EXPECT_EQ(count(256, 8192), 66);
+  EXPECT_EQ(count(128, 255), 1);
+  EXPECT_EQ(count(128, 256), 3);
+  EXPECT_EQ(count(64, 511), 1);
+  EXPECT_EQ(count(64, 512), 3);
+  EXPECT_EQ(count(64, 32768), 66);
 }
 
 TEST(MixersGeometry, TilesAndChunksAreAllRowsOnce) {

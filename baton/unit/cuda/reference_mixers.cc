@@ -173,6 +173,18 @@ void reference_attend(const Instruction& instruction, const Pass& pass) {
 // Nothing is left in parts.
 void reference_attend_join(const Instruction&, const Pass&) {}
 
+void reference_attend_row(const Instruction& instruction, const Pass& pass) {
+  std::vector<float> queries(static_cast<size_t>(pitch_of(instruction.out_width)));
+  Instruction part = instruction;
+  part.what = Do::kHeads;
+  part.out = reinterpret_cast<Address>(queries.data());
+  reference_heads(part, pass);
+  part.what = Do::kAttend;
+  part.x = part.out, part.x_width = instruction.out_width;
+  part.out = instruction.out;
+  reference_attend(part, pass);
+}
+
 void reference_attend_all(const Instruction& instruction, const Pass& pass) {
   for (int32_t i = 0; i < pass.runs; ++i) {
     for (int32_t t = 0; t < pass.run[i].rows; ++t) {

@@ -42,8 +42,10 @@ void reference_worded(const Instruction& instruction, const Pass& pass, uint32_t
     outputs.push_back({to, at, width});
     to = reinterpret_cast<Address>(at);
   };
-  if (plain.what == Do::kConvDelta) {
+  if (plain.what == Do::kAttendJoin) return;  // nothing is in parts
+  if (plain.what != Do::kMultiply) {
     put(plain.out, plain.out_width);
+    if (plain.out2 != 0) put(plain.out2, plain.out2_width);
   } else {
     for (int32_t i = 0; i < plain.matrices; ++i) {
       if (plain.outs[i] != 0) put(plain.outs[i], plain.matrix[i].rows);

@@ -7,7 +7,7 @@
 namespace baton::cuda {
 
 inline constexpr uint32_t kSharedBytes = 96 * 1024;   // kAttendTile, kAttendAll: the most, but for products
-inline constexpr uint32_t kAttendShared = 68 * 1024;  // kAttend: the most of what a list holds, but for products
+inline constexpr uint32_t kAttendShared = 76 * 1024;  // kAttend: the most of what a list holds, but for products
 inline constexpr uint32_t kSmallShared = 8 * 1024;    // kAttendJoin, kDelta, kConvDelta
 inline constexpr uint32_t kDeltaRowRoom = 24 * 1024;  // kConvDelta in a list of one row
 inline constexpr uint32_t kDrawShared = 24 * 1024;    // kDraw
@@ -19,6 +19,7 @@ BATON_BOTH constexpr bool by_fours(const Instruction& in) {
   const int32_t width = in.x_width, group = in.op.width;
   if (width % 4 != 0) return false;
   if (in.prologue == Prologue::kNone) return true;
+  if (in.prologue == Prologue::kGate) return group <= 1;
   return in.prologue == Prologue::kRms ? group == width : in.prologue == Prologue::kGated && group == 128;
 }
 

@@ -91,6 +91,92 @@ TEST(WordList, NotWhatOthersReadOrNobody) {
   EXPECT_EQ(list[3].worded & kWordsOut, 0);
 }
 
+// A layer of attention, as Qwen3.5 has them, then a pick and the head's product.
+std::vector<Instruction> attention() {
+  std::vector<Instruction> list;
+  list.push_back(product(0x1000, 64, {{0x2000, 1024}, {0x3000, 128}, {0x4000, 128}}));
+  Instruction heads;
+  heads.what = Do::kHeads;
+  heads.op.heads = 8, heads.op.kv_heads = 2, heads.op.width = 64;
+  heads.x = 0x2000, heads.x_width = 1024, heads.x_stride = 128;
+  heads.y = 0x3000, heads.z = 0x4000, heads.y_width = heads.z_width = 128;
+  heads.out = 0x5000, heads.out2 = 0x6000, heads.out_width = heads.out2_width = 512;
+  heads.slot = {0, 128, Form::kF16}, heads.slot2 = {0x4000, 128, Form::kF16};
+  heads.rope.rotary = 64, heads.vectors[3] = 0x100;
+  list.push_back(heads);
+  Instruction attend = heads;
+  attend.what = Do::kAttend;
+  attend.x = 0x5000, attend.x_width = 512, attend.y = attend.z = attend.out2 = 0;
+  attend.out = 0x7000, attend.out_width = 512;
+  attend.scratch = 0x20000, attend.splits = 66;
+  list.push_back(attend);
+  list.push_back(attend);
+  list.back().what = Do::kAttendJoin;
+  list.push_back(product(0x7000, 512, {{0x8000, 64}}));
+  list.back().prologue = Prologue::kGate, list.back().op.width = 1;
+  list.back().y = 0x6000, list.back().y_width = 512;
+  list.back().epilogue = Epilogue::kAdd, list.back().z = 0x1000, list.back().z_width = 64;
+  Instruction pick;
+  pick.what = Do::kPick;
+  pick.x = 0x8000, pick.out = 0x9000, pick.x_width = pick.out_width = 64;
+  list.push_back(pick);
+  list.push_back(product(0x9000, 64, {{0xa000, 300}}));
+  return list;
+}
+
+TEST(WordList, AnAttentionLayerAndThePick) {
+  std::vector<Instruction> list = attention();
+  const uint64_t bytes = put_words(list, 0);
+  list = attention();
+  ASSERT_EQ(put_words(list, kWords), bytes);
+  ASSERT_EQ(list.size(), 5u);
+  EXPECT_EQ(bytes, 8u * (1024 + 128 + 128 + 512 + 512 + 8 * 66 * 66 + 64));
+  EXPECT_EQ(list[1].what, Do::kAttendRow);
+  EXPECT_EQ(list[2].what, Do::kAttendJoin);
+  EXPECT_EQ(list[0].worded, kWordsOut);
+  EXPECT_EQ(list[1].worded, kWordsX | kWordsY | kWordsZ | kWordsOut);
+  EXPECT_EQ(list[2].worded, kWordsOut);
+  EXPECT_EQ(list[3].worded, kWordsX | kWordsY | kWordsOut);
+  EXPECT_EQ(list[4].worded, kWordsX);
+  EXPECT_EQ(list[1].x, list[0].outs[0]);
+  EXPECT_EQ(list[1].y, list[0].outs[1]);
+  EXPECT_EQ(list[1].z, list[0].outs[2]);
+  EXPECT_EQ(list[2].out, list[1].out);
+  EXPECT_EQ(list[2].scratch, list[1].scratch);
+  EXPECT_GE(list[1].scratch, kWords);
+  EXPECT_EQ(list[3].x, list[1].out);
+  EXPECT_EQ(list[3].y, list[1].out2);
+  EXPECT_EQ(list[4].x, list[3].outs[0]);
+  EXPECT_EQ(list[4].outs[0], 0xa000u);
+}
+
+TEST(WordList, AttentionThatStaysInParts) {
+  const auto stays = [](const auto& change) {
+    std::vector<Instruction> list = attention();
+    change(list);
+    put_words(list, kWords);
+    return list[1].what == Do::kHeads && list[2].what == Do::kAttend && list[0].worded == 0;
+  };
+  EXPECT_FALSE(stays([](auto&) {}));
+  EXPECT_TRUE(stays([](auto& list) { list[4].op.width = 64; })) << "gates that are shared: no word is known there";
+  EXPECT_TRUE(stays([](auto& list) { list[1].rope.rotary = 32; }));
+  EXPECT_TRUE(stays([](auto& list) { list[1].vectors[3] = 0; })) << "no frequencies";
+  EXPECT_TRUE(stays([](auto& list) {
+    for (size_t i = 1; i < 4; ++i) list[i].op.kv_heads = 1;
+  })) << "more query heads than one unit has";
+  EXPECT_TRUE(stays([](auto& list) { list[6].x = 0x5000, list[6].x_width = 512; })) << "queries that are read later";
+  EXPECT_TRUE(stays([](auto& list) { list[2].slot2.form = Form::kF32; }));
+}
+
+TEST(WordList, APickThatStays) {
+  std::vector<Instruction> list = attention();
+  list.push_back(list.back());  // two read it
+  put_words(list, kWords);
+  EXPECT_EQ(list[4].what, Do::kPick);
+  EXPECT_EQ(list[3].worded & kWordsOut, 0);
+  EXPECT_EQ(list[5].x, 0x9000u);
+}
+
 TEST(WordList, AnOldWordIsNoNumber) {
   std::vector<float> x(64), out(64);
   std::vector<uint64_t> words(64);

@@ -275,7 +275,7 @@ __device__ __forceinline__ void each_attend_unit(const Instruction& in, const Pa
       const AttendUnit unit = attend_unit(op, number, of);
       const Run& run = pass.run[unit.run];
       if (run.decodes == 0 || run.rows == 0) continue;
-      const KeyParts parts = key_parts(op.window, op.chunk, run.start, splits);
+      const KeyParts parts = key_parts(op, run.start, splits);
       if (unit.part < parts.count) part(run, unit, parts);
     }
   }
@@ -288,11 +288,28 @@ __device__ __noinline__ void attend_units(const Instruction& in, const Pass& pas
     AttendPart<kLanes, kHeads>(in, run, unit, parts, shared).run(parts.count == 1);
   });
 }
+// What comes out of a unit, as values.
+struct AttendOut {
+  const Instruction& in;
+  const Run& run;
+  const AttendUnit& unit;
+  __device__ __forceinline__ void whole(int i, float value) const {
+    row_of(in.out, in.out_width, run.first_row)[unit.head * in.op.width + i] = value;
+  }
+  __device__ __forceinline__ void part(int head, int i, float value) const {
+    at<float>(in.scratch)[part_at(in, unit, head) + i] = value;
+  }
+};
 template <int kWidth, bool kBf16>
 __device__ __noinline__ void attend_mma_units(const Instruction& in, const Pass& pass, uint32_t block, uint32_t blocks,
                                               unsigned char* shared) {
   each_attend_unit(in, pass, block, blocks, [&](const Run& run, const AttendUnit& unit, const KeyParts& parts) {
-    AttendMma<kWidth, kBf16>(in, run, unit, parts, shared).run(parts.count == 1);
+    AttendMma<kWidth, kBf16> mma(in, run, unit, parts, true, shared, shared + kAttendShared / 2);
+    mma.bring_keys();
+    mma.bring_values();
+    mma.put_queries();
+    meet();
+    mma.go_through(AttendOut{in, run, unit});
   });
 }
 

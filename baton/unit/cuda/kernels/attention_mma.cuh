@@ -1,13 +1,12 @@
 // Attention of rows that decode on tensor cores: keys and values of 16 bits, heads of 64, 128 or 256 values; the rest
 // is attention.cuh's.
 //
-// Warps are in groups of as many as a head has 64 values, and a group has a page's keys at a time. A warp multiplies
-// its share of the keys with all values of the queries, and the group's scores meet in shared memory; then it adds up
-// 64 values of all the page's rows. Rows come from memory right into the registers that tensor cores take them from: of
-// a sum of products any order of terms is right, so a lane has 16 bytes of a row, and what it has is the same of both
-// factors. Queries and weights are the sum of two 16-bit values each, in columns beside each other: no bit of keys and
-// values is lost, and of the others those behind the 22nd (bf16: the 16th). Groups have their own highest scores and
-// sums, which are joined in order at the end.
+// Warps are in groups of as many as a head has 16 values, and a group has a page at a time, which comes to shared
+// memory: keys first, then values, and those of its next page as soon as nobody reads there any more. A warp multiplies
+// 16 keys with 64 values of the queries, and the group's scores meet in shared memory; then it adds up 16 values of all
+// the page's rows. Queries and weights are the sum of two 16-bit values each, in columns beside each other: no bit of
+// keys and values is lost, and of the others those behind the 22nd (bf16: the 16th). Groups have their own highest
+// scores and sums, which are joined in order at the end.
 #pragma once
 
 #include "baton/unit/cuda/kernels/attention_parts.cuh"
@@ -34,80 +33,103 @@ __device__ __forceinline__ Split split_exactly(float first, float second) {
 template <int kWidth, bool kBf16>
 class AttendMma {
  public:
-  static constexpr int kOfGroup = kWidth / 64;       // warps
+  static constexpr int kOfGroup = kWidth / 16;       // warps
   static constexpr int kGroups = kWarps / kOfGroup;  // pages at a time
-  static constexpr int kSets = 4 / kOfGroup;         // of 16 keys, of a warp
-  static constexpr int kChunks = kWidth / 32;        // of a row, that four lanes read
-  static constexpr uint32_t kRowBytes = 2 * kWidth;
+  static constexpr int kSpans = kWidth / 64;         // of 64 values of a row, each of four warps
+  static constexpr int kRowBytes = 2 * kWidth;
   static constexpr float kQueries = kBf16 ? 1 : 0x1p-6f;  // times queries: f16 ends at 65,504
 
-  struct Shared {
-    unsigned char queries[2 * kHeadsTogether][kWidth * 2 + 64];  // of each head the high parts, then the low ones
-    float scores[kGroups][2][kHeadsTogether][72];                // of 64 keys, in turns
-    float sums[kGroups][kHeadsTogether][kWidth + 16];
-    float highest[kGroups][kHeadsTogether], sum[kGroups][kHeadsTogether];
-    // What would take registers from the keys and values that are on their way.
-    AttendUnit unit;
-    Address out, scratch;  // of the row; of the unit's part and first head
-    int groups;            // that have a page
-    int64_t part_pitch;    // values from one head's part to the next's
-    float scale, cap;
+  using Page = unsigned char[kPageTokens][kRowBytes];  // of a head; 16 bytes of a row lie as place() says
+  // Shared memory in two places, of which one may be free before the other.
+  struct First {
+    Page keys[kGroups];                                         // behind them, of several groups, their sums
+    unsigned char queries[2 * kHeadsTogether][kRowBytes + 16];  // of each head the high parts, then the low ones
+    uint16_t weights[kGroups][2 * kHeadsTogether][64 + 8];      // of keys, as queries
+    bool lost_key;                                              // for who appends (attend_row.cuh)
   };
-  static_assert(sizeof(Shared) <= kAttendShared);
+  struct Second {
+    Page values[kGroups];
+    float scores[kGroups][kSpans][kHeadsTogether][72];  // of 64 keys
+    // Of each head: what its sums before count for, then the highest score and the sum.
+    float kept[kGroups][kHeadsTogether], highest[kGroups][kHeadsTogether], sum[kGroups][kHeadsTogether];
+  };
+  static_assert(sizeof(First) <= kAttendShared / 2 && sizeof(Second) <= kAttendShared / 2);
+  static_assert(sizeof(float) * kHeadsTogether <= kPageTokens * 2);  // sums of a group where its keys were
 
-  __device__ AttendMma(const Instruction& in, const Run& run, const AttendUnit& unit, const KeyParts& parts,
-                       unsigned char* shared)
-      : pages_(at<const Address>(run.pages)), shared_(*reinterpret_cast<Shared*>(shared)) {
-    tile_ = parts.first_tile(unit.part) + group();
-    end_tile_ = parts.first_tile(unit.part + 1);
-    seen_from_ = parts.seen_from;
-    end_ = run.start + 1;
-    if (threadIdx.x == 0) {
-      const int values = static_cast<int>(part_values(in.op));
-      shared_.unit = unit;
-      shared_.out = reinterpret_cast<Address>(row_of(in.out, in.out_width, run.first_row) + unit.head * kWidth);
-      shared_.part_pitch = static_cast<int64_t>(in.splits) * values;
-      const int64_t head = static_cast<int64_t>(unit.run) * in.op.heads + unit.head;
-      shared_.scratch = in.scratch + static_cast<Address>((head * in.splits + unit.part) * values) * sizeof(float);
-      shared_.groups = min(kGroups, end_tile_ - tile_);
-      shared_.scale = in.op.scale / kQueries;
-      shared_.cap = in.op.cap;
+  // `appended`: the row's own key and value are in the pages already, else when its page is the second of its group.
+  __device__ __forceinline__ AttendMma(const Instruction& in, const Run& run, const AttendUnit& unit,
+                                       const KeyParts& parts, bool appended, unsigned char* first,
+                                       unsigned char* second)
+      : in_(in),
+        run_(run),
+        unit_(unit),
+        parts_(parts),
+        first_(*reinterpret_cast<First*>(first)),
+        second_(*reinterpret_cast<Second*>(second)),
+        pages_(at<const Address>(run.pages)),
+        tile_(parts.first_tile(unit.part) + group()),
+        end_tile_(parts.first_tile(unit.part + 1)),
+        // Of later pages it is read from memory, where it is by then.
+        own_(!appended && unit.part + 1 == parts.count && end_tile_ - parts.first_tile(unit.part) <= kGroups ? run.start
+                                                                                                             : -1),
+        page_(page_of(tile_)) {}
+
+  // All threads of the block: bring_keys, then bring_values, and queries, all at once or value by value; a meeting of
+  // the block; go_through. `appended` false: own_key and own_value, too, where holds_own().
+  __device__ __forceinline__ void bring_keys() { bring(first_.keys[group()], in_.slot, tile_, page_); }
+  __device__ __forceinline__ void bring_values() { bring(second_.values[group()], in_.slot2, tile_, page_); }
+
+  // Heads that are not there are zeros.
+  __device__ __forceinline__ void put_queries() const {
+    const float* const row = row_of(in_.x, in_.x_width, run_.first_row) + unit_.head * kWidth;
+    for (int i = static_cast<int>(threadIdx.x); i < kHeadsTogether * kWidth / 2; i += kThreads) {
+      const int head = i / (kWidth / 2), column = i % (kWidth / 2) * 2;
+      float2 q = make_float2(0, 0);
+      if (head < unit_.heads) q = *reinterpret_cast<const float2*>(row + head * kWidth + column);
+      const Split split = split_exactly<kBf16>(q.x * kQueries, q.y * kQueries);
+      *reinterpret_cast<uint32_t*>(&first_.queries[2 * head][column * 2]) = split.high;
+      *reinterpret_cast<uint32_t*>(&first_.queries[2 * head + 1][column * 2]) = split.low;
     }
-    queries_ = reinterpret_cast<Address>(row_of(in.x, in.x_width, run.first_row) + unit.head * kWidth);
-    heads_ = unit.heads;
-    const uint64_t of_head = static_cast<uint64_t>(unit.kv_head) * kPageTokens * kRowBytes;
-    keys_at_ = in.slot.offset + of_head + static_cast<uint32_t>(of_group() * kSets * 16 + eighth()) * kRowBytes +
-               static_cast<uint32_t>(fourth()) * 16;
-    values_at_ = in.slot2.offset + of_head + static_cast<uint32_t>(fourth()) * 4 * kRowBytes +
-                 static_cast<uint32_t>(of_group() * 128 + eighth() * 16);
+  }
+  __device__ __forceinline__ void put_query(int head, int column, float value) const {
+    const Split split = split_exactly<kBf16>(value * kQueries, 0);
+    *reinterpret_cast<uint16_t*>(&first_.queries[2 * head][column * 2]) = static_cast<uint16_t>(split.high);
+    *reinterpret_cast<uint16_t*>(&first_.queries[2 * head + 1][column * 2]) = static_cast<uint16_t>(split.low);
   }
 
-  __device__ void run(bool alone) {
-    uint4 window[kWindow];
-    Address page = tile_ < end_tile_ ? pages_[tile_] : 0;
-    bring(0, kWindow, page, window);
-    put_queries();
-    meet();  // and what the first thread put down
-    for (int turn = 0; tile_ < end_tile_; turn ^= 1) {
+  __device__ __forceinline__ bool& lost_key() const { return first_.lost_key; }
+  // Whether the row's own key and value are to be put where its page comes to; where a value of them lies.
+  __device__ __forceinline__ bool holds_own() const { return own_ >= 0; }
+  __device__ __forceinline__ unsigned char* own_key(int column) const { return own_at(first_.keys, column); }
+  __device__ __forceinline__ unsigned char* own_value(int column) const { return own_at(second_.values, column); }
+
+  // out: whole(i, value) of the values of a row's only part, counted from the first of the unit's heads; else
+  // part(head, i, value), i = kWidth and kWidth + 1 being the highest score and the sum.
+  template <class Out>
+  __device__ __forceinline__ void go_through(const Out& out) {
+    while (tile_ < end_tile_) {
       const int next = tile_ + kGroups;
-      const Address next_page = next < end_tile_ ? pages_[next] : 0;
-      multiply_keys(page, window, shared_.scores[group()][turn]);
+      const Address next_page = page_of(next);
+      copies_wait<1>();
       meet_group();
-      uint32_t weights[4][2];
-      weigh(shared_.scores[group()][turn], weights);
-      add_values(0, page, window, weights);
-      add_values(4, page, window, weights);
+      multiply_keys();
+      meet_group();
+      bring(first_.keys[group()], in_.slot, next, next_page);
+      if (of_group() < kHeadsTogether) weigh(of_group());
+      copies_wait<1>();
+      meet_group();
+      add_values();
+      if (next < end_tile_) meet_group();
+      bring(second_.values[group()], in_.slot2, next, next_page);
       tile_ = next;
-      page = next_page;
-      add_values(8, page, window, weights);
-      add_values(12, page, window, weights);
     }
-    join(alone);
+    copies_wait<0>();
+    join(out);
+    meet();  // nobody reads what others bring next
   }
 
  private:
   static constexpr float kLog2E = 1.44269504f;
-  static constexpr int kWindow = 8;  // pieces that are on their way to a lane: 96 registers are all that there are
 
   // What a lane has of a tile of tensor cores: rows or columns by its eighth, terms by its place there.
   __device__ static int eighth() { return static_cast<int>(lane()) / 4; }
@@ -115,177 +137,157 @@ class AttendMma {
   __device__ static int group() { return static_cast<int>(warp()) / kOfGroup; }
   __device__ static int of_group() { return static_cast<int>(warp()) % kOfGroup; }
   __device__ static void meet_group() {
-    if constexpr (kOfGroup == 1) {
-      __syncwarp();
+    if constexpr (kGroups == 1) {
+      meet();
     } else {
       meet_few<kOfGroup * 32>(3 + static_cast<uint32_t>(group()));
     }
   }
 
-  // Of a page's rows, by number.
-  __device__ __forceinline__ bool seen(int key) const {
-    const int position = tile_ * kPageTokens + key;
-    return position >= seen_from_ && position < end_;
+  // Of a row's pieces of 16 bytes: eight rows' same one lie in different banks.
+  __device__ static int place(int row, int piece) { return (piece ^ (row & 7)) * 16; }
+  __device__ __forceinline__ unsigned char* own_at(Page* pages, int column) const {
+    const int row = own_ % kPageTokens;
+    return &pages[own_ / kPageTokens - parts_.first_tile(unit_.part)][row][place(row, column / 8) + column % 8 * 2];
   }
 
-  // Pieces of a page, 16 bytes each, the next ones in the places of those that are done. Below 16: of the lane's first
-  // (even numbers) or second key of a set, 8 values of a chunk. Above: 8 values of its eighth, of four keys of its
-  // fourth of 16. page 0: none.
-  __device__ __forceinline__ void bring(int first, int count, Address page, uint4 (&window)[kWindow]) const {
+  __device__ __forceinline__ bool seen(int position) const {
+    return position >= parts_.seen_from && position <= run_.start;
+  }
+
+  __device__ __forceinline__ Address page_of(int tile) const { return tile < end_tile_ ? pages_[tile] : 0; }
+  // The group's part of a page, as a group of copies; rows that are not seen are zeros.
+  __device__ __forceinline__ void bring(Page& to, const Place& place_of, int tile, Address page) const {
+    constexpr int kPieces = kRowBytes / 16, kThreadsOf = 32 * kOfGroup;
+    static_assert(kPageTokens * kPieces == 4 * kThreadsOf);
+    if (tile < end_tile_) {
+      const int thread = of_group() * 32 + static_cast<int>(lane()), piece = thread % kPieces;
+      const Address from =
+          page + place_of.offset + static_cast<uint32_t>(unit_.kv_head * kPageTokens * kRowBytes + piece * 16);
 #pragma unroll
-    for (int i = first; i < first + count; ++i) {
-      if (i < 16) {
-        const int row = i / (2 * kChunks) * 16 + i % 2 * 8, chunk = i / 2 % kChunks;
-        const bool wanted = page != 0 && seen(of_group() * kSets * 16 + row + eighth());
-        window[i % kWindow] = load_through(page + keys_at_ + row * kRowBytes + chunk * 64, wanted);
-      } else {
-        const int row = (i - 16) / 4 * 16 + i % 4;
-        const bool wanted = page != 0 && seen(row + fourth() * 4);
-        window[i % kWindow] = load_through(page + values_at_ + row * kRowBytes, wanted);
+      for (int i = 0; i < 4; ++i) {
+        const int row = i * (kThreadsOf / kPieces) + thread / kPieces, position = tile * kPageTokens + row;
+        if (position != own_)
+          copy_ahead(shared_address(&to[row][place(row, piece)]), at<const unsigned char>(from) + row * kRowBytes,
+                     seen(position));
       }
     }
+    copies_end_group();
   }
 
-  // Heads that are not there are zeros.
-  __device__ __forceinline__ void put_queries() const {
-    const float* const row = at<const float>(queries_);
-    for (int i = static_cast<int>(threadIdx.x); i < kHeadsTogether * kWidth / 2; i += kThreads) {
-      const int head = i / (kWidth / 2), column = i % (kWidth / 2) * 2;
-      float2 q = make_float2(0, 0);
-      if (head < heads_) q = *reinterpret_cast<const float2*>(row + head * kWidth + column);
-      const Split split = split_exactly<kBf16>(q.x * kQueries, q.y * kQueries);
-      *reinterpret_cast<uint32_t*>(&shared_.queries[2 * head][column * 2]) = split.high;
-      *reinterpret_cast<uint32_t*>(&shared_.queries[2 * head + 1][column * 2]) = split.low;
-    }
-  }
-
-  // Rows are keys, columns the parts of queries. A lane's scores, two keys of each set and the head of its fourth, go
-  // to the group.
-  __device__ __forceinline__ void multiply_keys(Address page, uint4 (&window)[kWindow],
-                                                float (&to)[kHeadsTogether][72]) const {
-    float sums[2][4] = {};
-#pragma unroll
-    for (int i = 0; i < 16; i += 2) {
-      const int set = i / (2 * kChunks), chunk = i / 2 % kChunks;
-      const uint4 q = *reinterpret_cast<const uint4*>(&shared_.queries[eighth()][chunk * 64 + fourth() * 16]);
-      const uint4& one = window[i % kWindow];
-      const uint4& other = window[i % kWindow + 1];
-      const uint32_t first[4] = {one.x, other.x, one.y, other.y}, second[4] = {one.z, other.z, one.w, other.w};
-      multiply_add<kBf16>(sums[0], first, q.x, q.y);
-      multiply_add<kBf16>(sums[1], second, q.z, q.w);
-      bring(i + kWindow, 2, page, window);
-      if (chunk == kChunks - 1) put_scores(set, sums, to);
-    }
-  }
-  __device__ __forceinline__ void put_scores(int set, float (&sums)[2][4], float (&to)[kHeadsTogether][72]) const {
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int key = (of_group() * kSets + set) * 16 + k * 8 + eighth();
-      const float high = sums[0][2 * k] + sums[1][2 * k], low = sums[0][2 * k + 1] + sums[1][2 * k + 1];
-      to[fourth()][key] =
-          seen(key) ? capped(fmaf(low, kLowCounts<kBf16>, high) * shared_.scale, shared_.cap) : no_score();
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) sums[0][k] = sums[1][k] = 0;
-  }
-
-  // Weights of the keys that the lane has values of, of half its eighth's head.
-  __device__ __forceinline__ void weigh(const float (&scores)[kHeadsTogether][72], uint32_t (&parts)[4][2]) {
-    float highest = no_score(), weights[4][4];
+  // Rows are keys, columns the parts of queries. A lane's scores, two keys and the head of its fourth, of the warp's
+  // span, go to the group.
+  __device__ __forceinline__ void multiply_keys() const {
+    const int set = of_group() % 4, span = of_group() / 4, row = set * 16 + static_cast<int>(lane()) % 16;
+    float sums[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float4 four = *reinterpret_cast<const float4*>(&scores[eighth() / 2][16 * i + 4 * fourth()]);
-      weights[i][0] = four.x, weights[i][1] = four.y, weights[i][2] = four.z, weights[i][3] = four.w;
-      highest = fmaxf(highest, fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w)));
+      uint32_t keys[4];
+      load_matrices(
+          shared_address(&first_.keys[group()][row][place(row, span * 8 + 2 * i + static_cast<int>(lane()) / 16)]),
+          keys);
+      const unsigned char* const q = &first_.queries[eighth()][(span * 64 + i * 16 + fourth() * 2) * 2];
+      multiply_add<kBf16>(sums, keys, *reinterpret_cast<const uint32_t*>(q),
+                          *reinterpret_cast<const uint32_t*>(q + 16));
     }
-    highest = fmaxf(highest, __shfl_xor_sync(kAll, highest, 1));
-    highest = fmaxf(highest, __shfl_xor_sync(kAll, highest, 2));
-    highest = fmaxf(highest, highest_);
+    float* const to = second_.scores[group()][span][fourth()] + set * 16 + eighth();
+    to[0] = fmaf(sums[1], kLowCounts<kBf16>, sums[0]);
+    to[8] = fmaf(sums[3], kLowCounts<kBf16>, sums[2]);
+  }
+
+  // Weights of a head; a lane has two keys.
+  __device__ __forceinline__ void weigh(int head) {
+    const float scale = in_.op.scale / kQueries, cap = in_.op.cap;
+    const int key = 2 * static_cast<int>(lane()), position = tile_ * kPageTokens + key;
+    float2 of = make_float2(0, 0);
+#pragma unroll
+    for (int span = 0; span < kSpans; ++span) {
+      const float2 more = *reinterpret_cast<const float2*>(&second_.scores[group()][span][head][key]);
+      of.x += more.x, of.y += more.y;
+    }
+    of.x = seen(position) ? capped(of.x * scale, cap) : no_score();
+    of.y = seen(position + 1) ? capped(of.y * scale, cap) : no_score();
+    const float highest = fmaxf(highest_, warp_max(fmaxf(of.x, of.y)));
     const float kept = highest == highest_ ? 1.0f : exp2f((highest_ - highest) * kLog2E);
     highest_ = highest;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) sum += weights[i][k] = exp2f((weights[i][k] - highest) * kLog2E);
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const Split split = split_exactly<kBf16>(weights[i][2 * k], weights[i][2 * k + 1]);
-        parts[i][k] = (eighth() & 1) != 0 ? split.low : split.high;
-      }
-    }
-    sum_ = fmaf(sum_, kept, sum);
-    const float factor = __shfl_sync(kAll, kept, fourth() * 8);
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) out_[t][i] *= factor;
-    }
+    of.x = exp2f((of.x - highest) * kLog2E), of.y = exp2f((of.y - highest) * kLog2E);
+    const Split split = split_exactly<kBf16>(of.x, of.y);
+    *reinterpret_cast<uint32_t*>(&first_.weights[group()][2 * head][key]) = split.high;
+    *reinterpret_cast<uint32_t*>(&first_.weights[group()][2 * head + 1][key]) = split.low;
+    sum_ = fmaf(sum_, kept, warp_sum(of.x + of.y));
+    if (lane() == 0)
+      second_.kept[group()][head] = kept, second_.highest[group()][head] = highest_, second_.sum[group()][head] = sum_;
   }
 
-  // out_[t]: rows are values 2 t (0, 1) and 2 t + 1 (2, 3) of the eighth's 8, columns parts of the fourth's head.
-  // `page`: of what comes in their place.
-  __device__ __forceinline__ void add_values(int from, Address page, uint4 (&window)[kWindow],
-                                             const uint32_t (&weights)[4][2]) {
-    const int at = from % kWindow;
-    const auto add = [&](float(&sum)[4], uint32_t k0, uint32_t k1, uint32_t k2, uint32_t k3) {
-      const uint32_t a[4] = {low_halves(k0, k1), high_halves(k0, k1), low_halves(k2, k3), high_halves(k2, k3)};
-      multiply_add<kBf16>(sum, a, weights[from / 4][0], weights[from / 4][1]);
-    };
-    add(out_[0], window[at].x, window[at + 1].x, window[at + 2].x, window[at + 3].x);
-    add(out_[1], window[at].y, window[at + 1].y, window[at + 2].y, window[at + 3].y);
-    add(out_[2], window[at].z, window[at + 1].z, window[at + 2].z, window[at + 3].z);
-    add(out_[3], window[at].w, window[at + 1].w, window[at + 2].w, window[at + 3].w);
-    bring((from + 16 + kWindow) % 32, 4, page, window);
+  // Rows are the warp's 16 values, columns parts of the fourth's head.
+  __device__ __forceinline__ void add_values() {
+    const float kept = second_.kept[group()][fourth()];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out_[i] *= kept;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = i * 16 + static_cast<int>(lane()) / 16 * 8 + static_cast<int>(lane()) % 8;
+      uint32_t values[4];
+      load_matrices_turned(
+          shared_address(&second_.values[group()][row][place(row, of_group() * 2 + static_cast<int>(lane()) / 8 % 2)]),
+          values);
+      const uint16_t* const weights = &first_.weights[group()][eighth()][16 * i + 2 * fourth()];
+      multiply_add<kBf16>(out_, values, *reinterpret_cast<const uint32_t*>(weights),
+                          *reinterpret_cast<const uint32_t*>(weights + 8));
+    }
   }
 
   // All groups' sums become those of the part.
-  __device__ __forceinline__ void join(bool alone) {
-    sum_ += __shfl_xor_sync(kAll, sum_, 1);
-    sum_ += __shfl_xor_sync(kAll, sum_, 2);
-    if (of_group() == 0 && fourth() == 0 && eighth() % 2 == 0) {
-      shared_.highest[group()][eighth() / 2] = highest_;
-      shared_.sum[group()][eighth() / 2] = sum_;
+  template <class Out>
+  __device__ __forceinline__ void join(const Out& out) {
+    const int column = of_group() * 16 + eighth();
+    const float value = fmaf(out_[1], kLowCounts<kBf16>, out_[0]), other = fmaf(out_[3], kLowCounts<kBf16>, out_[2]);
+    if constexpr (kGroups == 1) {
+      const float highest = second_.highest[0][fourth()], sum = second_.sum[0][fourth()];
+      if (fourth() < unit_.heads) {
+        put(fourth(), column, value, highest, sum, out);
+        put(fourth(), column + 8, other, highest, sum, out);
+      }
+    } else {
+      float* const own = sums_of(group()) + fourth() * kWidth + column;
+      own[0] = value, own[8] = other;
+      meet();
+      const int groups = min(kGroups, end_tile_ - parts_.first_tile(unit_.part));
+      for (int i = static_cast<int>(threadIdx.x); i < unit_.heads * kWidth; i += kThreads)
+        put_joined(i / kWidth, i % kWidth, groups, out);
     }
-    float value[8];
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      value[2 * t] = fmaf(out_[t][1], kLowCounts<kBf16>, out_[t][0]);
-      value[2 * t + 1] = fmaf(out_[t][3], kLowCounts<kBf16>, out_[t][2]);
-    }
-    auto* const to = reinterpret_cast<float4*>(&shared_.sums[group()][fourth()][of_group() * 64 + eighth() * 8]);
-    to[0] = make_float4(value[0], value[1], value[2], value[3]);
-    to[1] = make_float4(value[4], value[5], value[6], value[7]);
-    meet();
-    for (int i = static_cast<int>(threadIdx.x); i < shared_.unit.heads * kWidth; i += kThreads)
-      write(i / kWidth, i % kWidth, alone);
-    meet();
   }
-
-  __device__ __forceinline__ void write(int head, int column, bool alone) const {
+  __device__ __forceinline__ float* sums_of(int of) const { return reinterpret_cast<float*>(first_.keys[of]); }
+  template <class Out>
+  __device__ __forceinline__ void put_joined(int head, int column, int groups, const Out& out) const {
     float highest = no_score(), total = 0, sum = 0;
-    for (int g = 0; g < shared_.groups; ++g) highest = fmaxf(highest, shared_.highest[g][head]);
-    for (int g = 0; g < shared_.groups; ++g) {
-      const float own = shared_.highest[g][head], factor = own == highest ? 1.0f : exp2f((own - highest) * kLog2E);
-      total = fmaf(factor, shared_.sums[g][head][column], total);
-      sum = fmaf(factor, shared_.sum[g][head], sum);
+    for (int g = 0; g < groups; ++g) highest = fmaxf(highest, second_.highest[g][head]);
+    for (int g = 0; g < groups; ++g) {
+      const float own = second_.highest[g][head], factor = own == highest ? 1.0f : exp2f((own - highest) * kLog2E);
+      total = fmaf(factor, sums_of(g)[head * kWidth + column], total);
+      sum = fmaf(factor, second_.sum[g][head], sum);
     }
-    if (alone) {
-      at<float>(shared_.out)[head * kWidth + column] = quotient(total, sum);
-      return;
-    }
-    float* const to = at<float>(shared_.scratch) + head * shared_.part_pitch;
-    to[column] = total;
-    if (column == 0) to[kWidth] = highest, to[kWidth + 1] = sum;
+    put(head, column, total, highest, sum, out);
+  }
+  template <class Out>
+  __device__ __forceinline__ void put(int head, int column, float value, float highest, float sum,
+                                      const Out& out) const {
+    if (parts_.count == 1) return out.whole(head * kWidth + column, quotient(value, sum));
+    out.part(head, column, value);
+    if (column == 0) out.part(head, kWidth, highest), out.part(head, kWidth + 1, sum);
   }
 
+  const Instruction& in_;
+  const Run& run_;
+  const AttendUnit& unit_;
+  const KeyParts& parts_;
+  First& first_;
+  Second& second_;
   const Address* const pages_;
-  Shared& shared_;
-  Address queries_;
-  int heads_, tile_, end_tile_, seen_from_, end_;
-  uint64_t keys_at_, values_at_;  // in a page: of the lane's first key and values
-  float out_[4][4] = {};
-  float highest_ = no_score(), sum_ = 0;  // of half its eighth's head; the sum of this lane's keys
+  int tile_, end_tile_, own_;  // own_: position of a row that no copy brings
+  float out_[4] = {};
+  float highest_ = no_score(), sum_ = 0;  // of the head whose weights the warp makes
+  Address page_;                          // of the first tile
 };
 
 }  // namespace baton::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "baton/unit/cuda/kernels/rows.cuh"
+#include "baton/unit/cuda/mixers_geometry.h"
 
 namespace baton::cuda {
 namespace heads {
@@ -31,11 +32,20 @@ __device__ __forceinline__ float frequency_of(const Turn& turn, int32_t i) {
   const float frequency = rope_frequency(turn.theta, i, turn.rotary);
   return turn.factors != nullptr ? frequency / turn.factors[i] : frequency;
 }
-// Sine and cosine of an angle, times the magnitude.
-__device__ __noinline__ float2 turn_by(float angle, float magnitude) {
-  float sine, cosine;
-  sincosf(angle, &sine, &cosine);
-  return make_float2(sine * magnitude, cosine * magnitude);
+// Sine and cosine of an angle, times the magnitude, to 1e-7 of it for all positions: the angle's rest of a quarter turn
+// in f64, then polynomials of least largest error on it. A function of the language's would be called, and what calls
+// one keeps its values in memory.
+__device__ __forceinline__ float2 turn_by(float angle, float magnitude) {
+  const double quarters = rint(static_cast<double>(angle) * 0.63661977236758138);
+  const auto x = static_cast<float>(fma(quarters, -1.5707963267948966, static_cast<double>(angle)));
+  const auto turns = static_cast<int64_t>(quarters);
+  const float z = x * x;
+  const float sine = fmaf(x * z, fmaf(z, fmaf(z, -1.9514956511e-4f, 8.33215843886e-3f), -1.66666552424e-1f), x);
+  const float cosine =
+      fmaf(z * z, fmaf(z, fmaf(z, 2.44327839027e-5f, -1.38873129617e-3f), 4.16666455567e-2f), fmaf(-0.5f, z, 1.0f));
+  const bool odd = (turns & 1) != 0;
+  const float a = odd ? cosine : sine, b = odd ? sine : cosine;
+  return make_float2(((turns & 2) != 0 ? -a : a) * magnitude, (((turns + 1) & 2) != 0 ? -b : b) * magnitude);
 }
 __device__ __forceinline__ void turn_pair(float& a, float& b, const float2& by) {
   const float first = fmaf(a, by.y, -__fmul_rn(b, by.x)), second = fmaf(b, by.y, __fmul_rn(a, by.x));
@@ -43,60 +53,87 @@ __device__ __forceinline__ void turn_pair(float& a, float& b, const float2& by) 
   b = second;
 }
 
-inline constexpr int kOfLane = 8;  // values of a head, 32 apart
+inline constexpr int kOfLane = 8;       // values of a head, 32 apart
+inline constexpr int kTurnsOfLane = 4;  // of them
 
-// Heads of up to 256 values whose rotation goes by halves of 0, 32, 64 or 128 pairs, as most have: a lane has both of a
-// pair. All that is read is asked for at once.
-__device__ __forceinline__ bool is_plain_turn(const Turn& turn, int32_t width) {
-  return width <= kOfLane * 32 && (turn.rotary == 0 || turn.rotary == 64 || turn.rotary == 128 || turn.rotary == 256) &&
-         turn.rotary <= width && !turn.adjacent;
-}
-__device__ __forceinline__ void turn_plain(const float* x, int32_t width, const float* scale, float eps,
-                                           const Turn& turn, float (&v)[kOfLane]) {
-  const int32_t own = static_cast<int32_t>(lane()), pairs = turn.rotary / 64;  // of a lane
-  float scales[kOfLane], frequencies[kOfLane / 2];
-#pragma unroll
-  for (int k = 0; k < kOfLane; ++k) {
-    const bool there = own + 32 * k < width;
-    v[k] = there ? x[own + 32 * k] : 0.0f;
-    scales[k] = there && scale != nullptr ? scale[own + 32 * k] : 1.0f;
+// Norm and rotation of a head of up to 256 values whose rotation is_plain_turn, with frequencies that the host made, as
+// most have: what of them does not depend on the values. Lanes have the values i = lane + 32 k; of
+// pairs that are halves apart a lane has both, those beside each other two lanes have.
+struct PlainTurn {
+  float scales[kOfLane];
+  float2 by[kTurnsOfLane];  // of value k
+  int32_t width, turned;    // values, in 32
+  float eps;
+  bool norm, adjacent;
+
+  __device__ __forceinline__ static bool fits(const Turn& turn, int32_t width) {
+    return width <= kOfLane * 32 && is_plain_turn(turn.rotary, width, turn.adjacent) &&
+           (turn.rotary == 0 || turn.table != nullptr);
   }
+  __device__ __forceinline__ PlainTurn() {}
+  __device__ __forceinline__ PlainTurn(int32_t width, const float* scale, float eps, const Turn& turn)
+      : width(width), turned(turn.rotary / 32), eps(eps), norm(scale != nullptr), adjacent(turn.adjacent) {
+    const auto own = static_cast<int32_t>(lane());
+    const int32_t count = adjacent ? turned : turned / 2;  // of halves the first has what both are turned by
+    float frequencies[kTurnsOfLane];
 #pragma unroll
-  for (int k = 0; k < kOfLane / 2; ++k) frequencies[k] = k < pairs ? frequency_of(turn, own + 32 * k) : 0.0f;
-  if (scale != nullptr) {
-    float sum = 0;
+    for (int k = 0; k < kTurnsOfLane; ++k)
+      frequencies[k] = k < count ? turn.table[adjacent ? (own + 32 * k) / 2 : own + 32 * k] : 0.0f;
 #pragma unroll
-    for (int k = 0; k < kOfLane; ++k) sum = fmaf(v[k], v[k], sum);
-    const float factor = rsqrtf(quotient(warp_sum(sum), static_cast<float>(width)) + eps);
+    for (int k = 0; k < kOfLane; ++k) scales[k] = norm && own + 32 * k < width ? scale[own + 32 * k] : 1.0f;
 #pragma unroll
-    for (int k = 0; k < kOfLane; ++k) v[k] = v[k] * factor * scales[k];
-  }
-#pragma unroll
-  for (int k = 0; k < kOfLane / 2; ++k) {
-    if (k >= pairs) break;
-    const float2 by = turn_by(__fmul_rn(turn.position, frequencies[k]), turn.magnitude);
-    if (pairs == 1) {
-      if (k == 0) turn_pair(v[0], v[1], by);
-    } else if (pairs == 2) {
-      if (k < 2) turn_pair(v[k], v[k + 2], by);
-    } else {
-      turn_pair(v[k], v[k + 4], by);
+    for (int k = 0; k < kTurnsOfLane; ++k) {
+      if (k >= count) break;
+      by[k] = turn_by(__fmul_rn(turn.position, frequencies[k]), turn.magnitude);
     }
   }
-}
+
+  // Values that are not there are zero, before and behind.
+  __device__ __forceinline__ void apply(float (&v)[kOfLane]) const {
+    if (norm) {
+      float sum = 0;
+#pragma unroll
+      for (int k = 0; k < kOfLane; ++k) sum = fmaf(v[k], v[k], sum);
+      const float factor = rsqrtf(quotient(warp_sum(sum), static_cast<float>(width)) + eps);
+#pragma unroll
+      for (int k = 0; k < kOfLane; ++k) v[k] = v[k] * factor * scales[k];
+    }
+    if (adjacent) {
+      const bool second = (lane() & 1) != 0;
+#pragma unroll
+      for (int k = 0; k < kTurnsOfLane; ++k) {
+        if (k >= turned) break;
+        const float other = __shfl_xor_sync(kAll, v[k], 1);
+        float a = second ? other : v[k], b = second ? v[k] : other;
+        turn_pair(a, b, by[k]);
+        v[k] = second ? b : a;
+      }
+    } else if (turned == 2) {
+      turn_pair(v[0], v[1], by[0]);
+    } else if (turned == 4) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) turn_pair(v[k], v[k + 2], by[k]);
+    } else if (turned == 8) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) turn_pair(v[k], v[k + 4], by[k]);
+    }
+  }
+};
 
 // put(i, value) for each value of a head behind norm and rotation; without `scale` there is no norm. Lanes read all
 // that they put.
 template <class Put>
 __device__ __forceinline__ void turn_head(const float* x, int32_t width, const float* scale, float eps,
                                           const Turn& turn, Put put) {
-  if (is_plain_turn(turn, width)) {
+  if (PlainTurn::fits(turn, width)) {
+    const auto own = static_cast<int32_t>(lane());
     float v[kOfLane];
-    turn_plain(x, width, scale, eps, turn, v);
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) v[k] = own + 32 * k < width ? x[own + 32 * k] : 0.0f;
+    PlainTurn(width, scale, eps, turn).apply(v);
 #pragma unroll
     for (int k = 0; k < kOfLane; ++k) {
-      const int32_t i = static_cast<int32_t>(lane()) + 32 * k;
-      if (i < width) put(i, v[k]);
+      if (own + 32 * k < width) put(own + 32 * k, v[k]);
     }
     return;
   }

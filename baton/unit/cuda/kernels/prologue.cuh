@@ -91,6 +91,7 @@ __device__ __forceinline__ void prologue_fours_of(const Instruction& instruction
                                                   const X& x_of, const Gate& gate_of, const Put& put) {
   const int width = instruction.x_width;
   const bool gated = instruction.prologue == Prologue::kGated, rms = instruction.prologue == Prologue::kRms;
+  const bool gate_alone = instruction.prologue == Prologue::kGate;
   const int first = static_cast<int>(threadIdx.x) * 4;
   const float* const scales = at<float>(instruction.vectors[0]);
   const auto squares = [](const float4& x) { return fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))); };
@@ -100,7 +101,7 @@ __device__ __forceinline__ void prologue_fours_of(const Instruction& instruction
     // Before x, which may have to come yet.
     float4 scale = make_float4(0, 0, 0, 0), gate = scale;
     if (rms || gated) scale = four_of(scales, gated ? i % 128 : i, i < width);
-    if (gated) gate = gate_of(i, i < width);
+    if (gated || gate_alone) gate = gate_of(i, i < width);
     float4 x = x_of(i, i < width);
     if (rms) {
       sum += squares(x);
@@ -110,6 +111,8 @@ __device__ __forceinline__ void prologue_fours_of(const Instruction& instruction
       if (i < width)
         x = make_float4(x.x * by * scale.x * silu(gate.x), x.y * by * scale.y * silu(gate.y),
                         x.z * by * scale.z * silu(gate.z), x.w * by * scale.w * silu(gate.w));
+    } else if (gate_alone) {
+      x = make_float4(x.x * sigmoid(gate.x), x.y * sigmoid(gate.y), x.z * sigmoid(gate.z), x.w * sigmoid(gate.w));
     }
     put(i, x);
   }
@@ -122,8 +125,7 @@ template <class Put>
 __device__ __forceinline__ void prologue_fours(const Instruction& instruction, int64_t row, int end, float* squares_of,
                                                const Put& put) {
   const float* const x = row_of(instruction.x, instruction.x_width, row);
-  const bool gated = instruction.prologue == Prologue::kGated;
-  const float* const gates = gated ? row_of(instruction.y, instruction.y_width, row) : nullptr;
+  const float* const gates = instruction.y != 0 ? row_of(instruction.y, instruction.y_width, row) : nullptr;
   prologue_fours_of(
       instruction, end, squares_of, [&](int i, bool there) { return four_of(x, i, there); },
       [&](int i, bool there) { return four_of(gates, i, there); }, put);
