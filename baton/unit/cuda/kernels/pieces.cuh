@@ -243,10 +243,13 @@ struct HeldIntegers {
   __device__ __forceinline__ float times(const Matrix& matrix, const IntegerGroup& x,
                                          const unsigned char* piece) const {
     if (!has()) return 0;
+    PieceOfStrip of = of_strip;
+    made_here(of.groups);
+    made_here(of.first);
     switch (matrix.bits) {
 #define BATON_CASE(bits) \
   case bits:             \
-    return PieceOfCodes<bits>(matrix, of_strip, piece).times(x);
+    return PieceOfCodes<bits>(matrix, of, piece).times(x);
       BATON_CASE(8)
       BATON_CASE(6)
       BATON_CASE(5)

@@ -12,7 +12,7 @@ namespace baton::cuda {
 // others of its block to leave the one before.
 struct Bench {
   unsigned char* shared;
-  uint32_t launch;
+  const uint32_t& launch;
 };
 
 // A row of x of those that go by fours, and a meeting.
@@ -37,61 +37,75 @@ __device__ __forceinline__ void stage_plain(const Instruction& in, const Staged&
   meet();
 }
 
-// Where a thread's output of a round goes, if it has one.
+// Where a thread's output of a round goes, if it has one, and what is added there. Few registers: they are needed for
+// what is multiplied meanwhile.
 class PlainTarget {
  public:
   __device__ __forceinline__ PlainTarget(const Instruction& in, bool pairs, int output, bool has) {
     if (!has) return;
-    const Line line = pairs ? Line{0, output} : line_of_output(in, output);
-    const auto row = static_cast<Address>(line.row);
-    out_ = in.outs[line.matrix] + row * ((in.worded & kWordsOut) != 0 ? 8 : 4);
-    if (in.epilogue == Epilogue::kAdd) from_ = in.z + row * ((in.worded & kWordsZ) != 0 ? 8 : 4);
+    line_ = pairs ? Line{0, output} : line_of_output(in, output);
   }
   // Asks for what is added.
   __device__ __forceinline__ void ask(const Instruction& in) {
-    if (from_ == 0) return;
-    if ((in.worded & kWordsZ) != 0) {
-      before_.ask(at<const uint64_t>(from_));
-    } else {
-      plain_before_ = *at<const float>(from_);
-    }
+    if (line_.matrix >= 0) look(in);
   }
   // Returns what there was, or nothing.
   __device__ __forceinline__ uint32_t store(const Instruction& in, float product, float other, uint32_t launch) {
-    if (out_ == 0) return 0;
+    if (line_.matrix < 0) return 0;
     if (in.epilogue == Epilogue::kSwiGlu) product = silu(product) * other;
     if (in.epilogue == Epilogue::kGeGlu) product = gelu_of(product, in.op.gelu) * other;
-    if (from_ != 0) product += (in.worded & kWordsZ) != 0 ? before_.take(launch) : plain_before_;
-    if ((in.worded & kWordsOut) == 0) return exchange(at<float>(out_), product);
-    store_word(at<uint64_t>(out_), word_of_value(product, launch));
+    if (in.epilogue == Epilogue::kAdd) {
+      while ((in.worded & kWordsZ) != 0 && !has_come(before_, launch)) {
+        looked_in_vain();
+        look(in);
+      }
+      product += value_of_word(before_);
+    }
+    const Address out = in.outs[line_.matrix];
+    if ((in.worded & kWordsOut) == 0) return exchange(at<float>(out) + line_.row, product);
+    store_word(at<uint64_t>(out) + line_.row, word_of_value(product, launch));
     return 0;
   }
 
  private:
-  Address out_ = 0, from_ = 0;
-  AskedWord before_;
-  float plain_before_ = 0;
+  __device__ __forceinline__ void look(const Instruction& in) {
+    if (in.epilogue != Epilogue::kAdd) return;
+    if ((in.worded & kWordsZ) != 0) {
+      before_ = look_at_word(at<const uint64_t>(in.z) + line_.row);
+    } else {
+      before_ = __float_as_uint(at<const float>(in.z)[line_.row]);
+    }
+  }
+
+  Line line_ = {-1, 0};
+  uint64_t before_ = 0;
 };
 
-// A warp's pieces of a product: those of its span, every so many outputs.
+// The first output of the block.
+__device__ __forceinline__ int begin_of(const ProductShares& of) {
+  const int block = static_cast<int>(blockIdx.x);
+  return block * of.outputs + min(block, of.more);
+}
+
+// A warp's pieces of a product: those of its span, every so many outputs. What the product and the plan say is read
+// from shared memory where it is needed, as registers are for what is multiplied.
 struct PlainPieces {
-  const Slots slots;
-  const unsigned char* ring;
-  const Bundling bundling;
-  uint32_t first;  // the number of the product's first bundle
-  int begin;       // of the block's outputs
+  const FeedPlan& plan;
+  const ProductShares& of;
+  const uint32_t& first;  // the number of the product's first bundle
   int teams_log2, slice;
 
+  __device__ __forceinline__ int both() const { return of.has(ProductShares::kPairs) ? 1 : 0; }
   // Of the i-th matrix row from `output` of the block on; a pair's follow each other.
-  __device__ __forceinline__ int output(int from, int i) const { return from + ((i >> bundling.both) << teams_log2); }
+  __device__ __forceinline__ int output(int from, int i) const { return from + ((i >> both()) << teams_log2); }
   __device__ __forceinline__ PieceAt at(int from, int i) const {
-    return bundling.at(output(from, i), slice, i & bundling.both);
+    return Bundling(of).at(output(from, i), slice, i & both());
   }
   __device__ __forceinline__ const unsigned char* place(const PieceAt& piece) const {
-    return ring + slots.slot(first + piece.bundle) * slots.slot_bytes + piece.offset;
+    return block_shared() + plan.work_bytes + Slots(plan).slot(first + piece.bundle) * plan.slot_bytes + piece.offset;
   }
-  __device__ __forceinline__ void wait(const PieceAt& piece) const { slots.wait_full(first + piece.bundle); }
-  __device__ __forceinline__ void release(const PieceAt& piece) const { slots.release(first + piece.bundle); }
+  __device__ __forceinline__ void wait(const PieceAt& piece) const { Slots(plan).wait_full(first + piece.bundle); }
+  __device__ __forceinline__ void release(const PieceAt& piece) const { Slots(plan).release(first + piece.bundle); }
 };
 
 // The next `count` matrix rows of a warp, at most a set, from `output` of the block on. `one_by_one`: more come behind
@@ -99,12 +113,12 @@ struct PlainPieces {
 template <class Held>
 __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held& held, const PlainPieces& pieces,
                                                int count, int output, bool one_by_one, float (&sums)[kSet][1]) {
-  const int both = pieces.bundling.both;
+  const int both = pieces.both();
   if constexpr (Held::kNeedsLine) {
     const auto x = held.read();
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
-      const int of_all = pieces.begin + pieces.output(output, i);
+      const int of_all = begin_of(pieces.of) + pieces.output(output, i);
       const Line line = both != 0 ? Line{i & 1, of_all} : line_of_output(in, of_all);
       const PieceAt piece = pieces.at(output, i);
       pieces.wait(piece);
@@ -156,7 +170,7 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held
     }
     __syncwarp();
     if (static_cast<int>(lane()) < count)
-      arrive(pieces.slots.empty(pieces.first + pieces.at(output, static_cast<int>(lane())).bundle));
+      arrive(Slots(pieces.plan).empty(pieces.first + pieces.at(output, static_cast<int>(lane())).bundle));
   }
 }
 
@@ -166,23 +180,21 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held
 // (stage_other).
 template <bool kCodes, class Wait>
 __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, const Bench& bench, const FeedPlan& plan,
-                                                      uint32_t first, const Wait& wait) {
+                                                      const uint32_t& first, const Wait& wait) {
   is_shared(&in);
-  const ProductShares of = in.product;
+  const ProductShares& of = in.product;
   const bool fours = of.has(ProductShares::kFours), pairs = of.has(ProductShares::kPairs);
   const Factors factors(in, fours, bench.shared);
   const Staged staged(in.matrix[0], bench.shared + kBeforeRows);
   const int both = pairs ? 1 : 0, teams_log2 = kWarpsLog2 - of.slices_log2;
   const int slice = static_cast<int>(warp()) & ((1 << of.slices_log2) - 1),
             team = static_cast<int>(warp() >> of.slices_log2);
-  const int block = static_cast<int>(blockIdx.x), begin = block * of.outputs + min(block, of.more);
-  const int outputs = of.outputs + (block < of.more ? 1 : 0);
+  const int outputs = of.outputs + (static_cast<int>(blockIdx.x) < of.more ? 1 : 0);
   const int own_outputs = outputs > team ? (outputs - team + (1 << teams_log2) - 1) >> teams_log2 : 0;
   int lines = slice < of.spans ? own_outputs << both : 0;  // left to the warp
   const std::conditional_t<kCodes, HeldIntegers, HeldValues> held(staged, min(slice * plan.span, staged.pitch - kGroup),
                                                                   plan.span);
-  const PlainPieces pieces = {Slots(plan), block_shared() + plan.work_bytes, Bundling(of), first, begin, teams_log2,
-                              slice};
+  const PlainPieces pieces = {plan, of, first, teams_log2, slice};
   const bool whole = of.slices_log2 == 0;
   const int thread = static_cast<int>(threadIdx.x), number = whole ? Sums<1>::number() : thread & (kSet - 1);
   const int of_team = whole ? team : thread >> 2;
@@ -191,7 +203,7 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, con
   float* const partial = reinterpret_cast<float*>(bench.shared);
   static_assert(kSet == 4 && Sums<1>::kSpread == 8);
   int output = of_team + ((number >> both) << teams_log2), own = team;
-  PlainTarget target(in, pairs, begin + output, puts && output < outputs);
+  PlainTarget target(in, pairs, begin_of(of) + output, puts && output < outputs);
   wait();
   if (fours) stage_plain<kCodes>(in, staged, factors, bench);
   const float factor = factors.of(0);
@@ -221,7 +233,7 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, con
     ++round;
     if (round << (2 - both + teams_log2) >= outputs) break;
     output += 4 << (teams_log2 - both);
-    target = PlainTarget(in, pairs, begin + output, puts && output < outputs);
+    target = PlainTarget(in, pairs, begin_of(of) + output, puts && output < outputs);
   }
   return done;
 }

@@ -192,6 +192,8 @@ __device__ __forceinline__ uint64_t look_at_word(const uint64_t* from) {
 __device__ __forceinline__ void look_at_words(const uint64_t* from, uint64_t& one, uint64_t& other) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(one), "=l"(other) : "l"(from) : "memory");
 }
+// What is made of it behind here is not made before: in a loop a compiler would, and keep all of it in memory.
+__device__ __forceinline__ void made_here(int& value) { asm volatile("" : "+r"(value)); }
 // Where somebody looks in vain and will look again.
 __device__ __forceinline__ void looked_in_vain() {}
 

@@ -70,6 +70,7 @@ inline uint32_t load_acquired(const uint32_t* from) {
 inline void store_word(uint64_t* to, uint64_t word) { *to = word; }
 inline uint64_t look_at_word(const uint64_t* from) { return *from; }
 inline void look_at_words(const uint64_t* from, uint64_t& one, uint64_t& other) { one = from[0], other = from[1]; }
+inline void made_here(int&) {}
 inline void looked_in_vain() { fiber::look_again(); }
 
 inline uint64_t card_time() {
