@@ -202,6 +202,7 @@ TEST(CudaAttendRow, HasTheBitsOfItsParts) {
 
 TEST(CudaAttendRow, SeveralParts) {
   check({}, {256, 700});
+  check({4, 1, 256}, {140, 2300});  // more parts than lanes, too
   check({4, 1, 128, Form::kBF16, true, true, 64}, {1100});
   check({2, 2, 64, Form::kF16, true, true, 64, RopePairing::kHalf, 400}, {300, 900});
 }
