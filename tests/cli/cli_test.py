@@ -625,7 +625,7 @@ class Reports(unittest.TestCase):
         self.assertIn("not yet run on Apple hardware", answer["prefill"]["evidence"])
         sequential = "ane:dispatch=sequential,device=emulator"
         again = json.loads(run(*arguments, "--prefill", sequential, "--decode", "cpu").stdout)
-        self.assertEqual(again["prefill"]["asked"], "ane")
+        self.assertEqual(again["prefill"]["asked"], "ane:device=emulator,dispatch=sequential")
         self.assertIn("one token a call", again["prefill"]["evidence"])
         self.assertEqual(again["ids"], answer["ids"])
 
