@@ -9,9 +9,9 @@
 #include "baton/unit/cuda/feed_layout.h"
 #include "baton/unit/cuda/kernels/list_plain.cu"
 #include "baton/unit/cuda/reference.h"
-#include "baton/unit/cuda/word_list.h"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"
+#include "tests/support/words_of_list.h"
 
 namespace baton::cuda::test {
 namespace {
@@ -144,11 +144,9 @@ Got run(const Shape& shape, int position, bool by_words, uint32_t blocks, Order 
   for (const Instruction& in : list) {
     EXPECT_TRUE(in.what == Do::kMultiply || is_plain(in, {}));
   }
-  std::vector<uint64_t> words;
+  WordsOfList words;
   if (by_words) {
-    std::vector<Instruction> copy = list;
-    words.resize(put_words(copy, 0) / 8 + 4);
-    put_words(list, (reinterpret_cast<Address>(words.data()) + 31) / 32 * 32);
+    words.put(list);
     EXPECT_EQ(list.size(), 5u);
     EXPECT_EQ(list[1].what, Do::kAttendRow);
   }
@@ -156,6 +154,7 @@ Got run(const Shape& shape, int position, bool by_words, uint32_t blocks, Order 
   ListWork work;
   work.list = reinterpret_cast<Address>(list.data()), work.count = static_cast<int32_t>(list.size());
   work.pass = reinterpret_cast<Address>(&layer.pass), work.barrier = reinterpret_cast<Address>(barrier);
+  words.tell(work);
   work.feed = plan_feed(list, kCard);
   work.first_product = chain_products(list);
   for (Instruction& in : list) {
@@ -163,7 +162,7 @@ Got run(const Shape& shape, int position, bool by_words, uint32_t blocks, Order 
   }
   for (uint32_t i = 0; i < launches; ++i) {
     fiber::launch({.blocks = blocks,
-                   .threads = kThreads + kFeederThreads,
+                   .threads = kThreads + kFeederThreads + kClerkThreads,
                    .shared_bytes = feed_bytes(work.feed),
                    .order = order,
                    .seed = i + 1,

@@ -11,9 +11,9 @@
 #include "baton/unit/cuda/kernels/list_together.cu"
 #include "baton/unit/cuda/mma_list.h"
 #include "baton/unit/cuda/reference.h"
-#include "baton/unit/cuda/word_list.h"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"
+#include "tests/support/words_of_list.h"
 
 namespace baton::cuda::test {
 namespace {
@@ -92,7 +92,7 @@ void run(const Step& step, const Pass& pass, Way way, int blocks, Order order) {
   const auto body = [&] {
     const auto block = static_cast<int>(blockIdx.x);
     if (way == Way::kAny) do_conv_delta(step.in(), pass, blockIdx.x, gridDim.x, shared);
-    if (way == Way::kRows) do_conv_delta_rows(step.in(), pass, blockIdx.x, gridDim.x, shared, 0, [] { meet(); });
+    if (way == Way::kRows) do_conv_delta_rows(step.in(), pass, blockIdx.x, gridDim.x, shared, [] { meet(); });
     if (way == Way::kMany)
       DeltaOfMany(step.in(), pass, blocks, *reinterpret_cast<DeltaMany*>(shared)).run(block, blocks);
   };
@@ -200,11 +200,9 @@ void run_list(Chain& chain, Lists lists, uint32_t kBlocks, Order order) {
   uint32_t barrier[64] = {};
   std::vector<Instruction> list = chain.list;
   if (together) list = *mma_list(list);
-  std::vector<uint64_t> words;
+  WordsOfList words;
   if (lists == Lists::kWords) {
-    std::vector<Instruction> copy = list;
-    words.resize(put_words(copy, 0) / 8 + 4);
-    put_words(list, (reinterpret_cast<Address>(words.data()) + 31) / 32 * 32);
+    words.put(list);
     ASSERT_EQ(list[0].worded, kWordsOut);
     ASSERT_EQ(list[1].worded, kWordsX | kWordsY | kWordsZ | kWordsOut);
     ASSERT_EQ(list[2].worded, kWordsX);
@@ -212,6 +210,7 @@ void run_list(Chain& chain, Lists lists, uint32_t kBlocks, Order order) {
   ListWork work;
   work.list = reinterpret_cast<Address>(list.data()), work.count = static_cast<int32_t>(list.size());
   work.pass = reinterpret_cast<Address>(&chain.pass), work.barrier = reinterpret_cast<Address>(barrier);
+  words.tell(work);
   if (!together) {
     work.feed = plan_feed(list, kCard);
     work.first_product = chain_products(list);
@@ -222,7 +221,7 @@ void run_list(Chain& chain, Lists lists, uint32_t kBlocks, Order order) {
   }
   for (const Instruction& in : list) ASSERT_TRUE(together || is_plain(in, work.feed));
   fiber::launch({.blocks = kBlocks,
-                 .threads = together ? kThreads : kThreads + kFeederThreads,
+                 .threads = together ? kThreads : kThreads + kFeederThreads + kClerkThreads,
                  .shared_bytes = together ? kCard - 10240 : feed_bytes(work.feed),
                  .order = order,
                  .hop = order == Order::kRandom},

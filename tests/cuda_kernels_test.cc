@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -14,9 +15,9 @@
 #include "baton/unit/cuda/kernels/list_plain.cu"
 #include "baton/unit/cuda/kernels/list_plain_codes.cu"
 #include "baton/unit/cuda/reference.h"
-#include "baton/unit/cuda/word_list.h"
 #include "tests/fiber/fiber.h"
 #include "tests/fiber/products.h"
+#include "tests/support/words_of_list.h"
 
 namespace baton::cuda::test {
 namespace {
@@ -187,13 +188,11 @@ void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, Way
                                   << ", way " << static_cast<int>(way));
   const bool plain = way != Way::kAny;
   Chain chain(kind, way), want(kind, way);
-  std::vector<uint64_t> words;
+  WordsOfList words;
   if (way == Way::kWords) {
     std::vector<Instruction> copy(chain.list, chain.list + 3);
-    words.resize(put_words(copy, 0) / 8 + 4);
-    ASSERT_NE(words.size(), 4u);
-    copy.assign(chain.list, chain.list + 3);
-    put_words(copy, (reinterpret_cast<Address>(words.data()) + 31) / 32 * 32);
+    words.put(copy);
+    ASSERT_NE(words.bytes(), 0u);
     std::copy(copy.begin(), copy.end(), chain.list);
     ASSERT_EQ(chain.list[0].worded, kWordsOut);
     ASSERT_EQ(chain.list[1].worded, kWordsX | kWordsOut);
@@ -206,13 +205,14 @@ void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, Way
   work.first_product = chain_products({chain.list, 3});
   work.pass = reinterpret_cast<Address>(&chain.pass), work.barrier = reinterpret_cast<Address>(barrier);
   work.times = reinterpret_cast<Address>(times);
+  words.tell(work);
   work.feed = plan_feed({chain.list, 3}, card);
   ASSERT_NE(work.feed.set, 0u);
   for (int i = 0; i < 3; ++i) share_out(chain.list[i], work.feed, 4);
   for (int i = 0; plain && i < 3; ++i) ASSERT_TRUE(is_plain(chain.list[i], work.feed)) << i;
   EXPECT_EQ(work.feed.ahead, card == kLargeCard);
-  for (int launches = 0; launches < 2; ++launches) {
-    // Others than before: words of the first launch are not taken for those of the second.
+  for (int launches = 0; launches < 4; ++launches) {
+    // Others than before: words of a launch are not taken for those of one behind it.
     for (const Address at : {chain.registers[0], want.registers[0]}) {
       for (int r = 0; launches > 0 && r < chain.rows; ++r) {
         float* const row = host_row(at, 200, r);
@@ -221,7 +221,7 @@ void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, Way
     }
     for (int i = 0; i < 3; ++i) reference(want.list[i], want.pass);
     fiber::launch({.blocks = 4,
-                   .threads = kThreads + kFeederThreads,
+                   .threads = kThreads + kFeederThreads + (plain ? kClerkThreads : 0),
                    .shared_bytes = feed_bytes(work.feed),
                    .order = order,
                    .seed = seed,
@@ -229,6 +229,7 @@ void check_list(const Kind& kind, uint32_t card, Order order, uint32_t seed, Way
                   [&] { plain ? baton_list_plain_codes(work) : baton_list(work); });
     EXPECT_EQ(barrier[0], 0u);
     EXPECT_EQ(barrier[1], launches + 1u);
+    EXPECT_EQ(barrier[2], way == Way::kWords ? launches + 1u : 0u);
     for (int i = way == Way::kWords ? 4 : 1; i < 5; ++i)
       EXPECT_LT(difference(chain.registers[i], want.registers[i], chain.rows, chain.kWidths[i]), 1e-4) << i;
   }
@@ -251,6 +252,28 @@ TEST(CudaListKernel, PlainListsOfOneRow) {
       check_list(kind, kLargeCard, Order::kBackward, 1, way);
     }
   }
+}
+
+// A value whose bits are those of a word that has not come: nobody waits for it.
+TEST(CudaListKernel, AValueThatLooksAsIfItHadNotCome) {
+  Chain chain(kPlain, Way::kWords);
+  WordsOfList words;
+  std::vector<Instruction> list(chain.list, chain.list + 3);
+  words.put(list);
+  ASSERT_NE(words.bytes(), 0u);
+  for (int i = 0; i < 200; ++i) host_row(chain.registers[0], 200, 0)[i] = std::bit_cast<float>(kNoWord);
+  uint32_t barrier[64] = {};
+  ListWork work;
+  work.list = reinterpret_cast<Address>(list.data()), work.count = 3;
+  work.first_product = chain_products(list);
+  work.pass = reinterpret_cast<Address>(&chain.pass), work.barrier = reinterpret_cast<Address>(barrier);
+  words.tell(work);
+  work.feed = plan_feed(list, kLargeCard);
+  for (Instruction& in : list) share_out(in, work.feed, 4);
+  fiber::launch(
+      {.blocks = 4, .threads = kThreads + kFeederThreads + kClerkThreads, .shared_bytes = feed_bytes(work.feed)},
+      [&] { baton_list_plain(work); });
+  EXPECT_TRUE(std::isnan(host_row(chain.registers[4], chain.kWidths[4], 0)[0]));
 }
 
 // One row has the bits that it has among others, whichever kernel multiplies it.
@@ -278,7 +301,7 @@ TEST(CudaListKernel, PlainProductsHaveTheBitsOfOthers) {
     work.pass = reinterpret_cast<Address>(&pass), work.barrier = reinterpret_cast<Address>(barrier);
     for (const bool codes : {of.kind.form == Form::kCodes, true}) {
       fiber::launch({.blocks = 5,
-                     .threads = kThreads + kFeederThreads,
+                     .threads = kThreads + kFeederThreads + kClerkThreads,
                      .shared_bytes = feed_bytes(work.feed),
                      .order = Order::kRandom},
                     [&] { codes ? baton_list_plain_codes(work) : baton_list_plain(work); });

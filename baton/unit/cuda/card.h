@@ -122,7 +122,8 @@ class Stream {
   // is what is lost, the error is its.
   Status copy_rows_from(const Card& other, Address to, uint64_t to_pitch, Address from, uint64_t from_pitch,
                         uint64_t row_bytes, uint64_t rows);
-  Status zero(Address at, uint64_t bytes);
+  Status fill(Address at, uint8_t value, uint64_t bytes);
+  Status zero(Address at, uint64_t bytes) { return fill(at, 0, bytes); }
   // `grid` blocks (in x; at least 1) of `threads`; `argument` is copied.
   Status launch(std::string_view kernel, uint32_t grid, uint32_t threads, uint32_t shared_bytes, const void* argument);
   // As many blocks as run at once (Card::facts().processors), which may wait for each other.

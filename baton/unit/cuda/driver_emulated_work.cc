@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "baton/base/status.h"
 #include "baton/unit/cuda/emulated_state.h"
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/reference.h"
@@ -178,14 +179,25 @@ void run_list(const void* argument) {
   const auto* list = static_cast<const Instruction*>(pointer(work->list));
   const auto* pass = static_cast<const Pass*>(pointer(work->pass));
   if (pass->stopped != 0) return;
-  uint32_t& launches = static_cast<uint32_t*>(pointer(work->barrier))[1];
+  uint32_t* const counts = static_cast<uint32_t*>(pointer(work->barrier));
+  const uint64_t second = (counts[2] & 1) != 0 ? work->words_bytes : 0;
+  if (work->words_bytes != 0) {
+    // A word that is there before it has been written a card's kernels would take for this launch's.
+    const auto* const own = static_cast<const uint32_t*>(pointer(work->words + second));
+    BATON_CHECK(
+        std::all_of(own, own + work->words_bytes / sizeof(uint32_t), [](uint32_t word) { return word == kNoWord; }));
+    std::memset(pointer(work->words + work->words_bytes - second), 0xff, work->words_bytes);
+  }
   for (int32_t i = 0; i < work->count; ++i) {
-    reference_worded(list[i], *pass, launches + 1);
+    Instruction own = list[i];
+    move_words(own, second);
+    reference_worded(own, *pass);
     if (work->times != 0)
       static_cast<uint64_t*>(pointer(work->times))[i] =
           static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
-  ++launches;
+  ++counts[1];
+  if (work->words_bytes != 0) ++counts[2];
 }
 DriverCode module_load(Handle* module, const void* image) {
   BATON_BEGIN_IN_CONTEXT("module_load");

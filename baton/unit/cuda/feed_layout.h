@@ -11,6 +11,7 @@ namespace baton::cuda {
 
 inline constexpr uint32_t kKeptBytes = 9728;    // what kernels have beside: instructions, the pass, shares
 inline constexpr uint32_t kFeederThreads = 32;  // of a block of kMultiply or of a list, beside kThreads
+inline constexpr uint32_t kClerkThreads = 32;   // of a block of a list for one row, beside these (kernels/tickets.cuh)
 inline constexpr uint32_t kBundle = 4;          // pieces that come together, at most, and that a slot holds
 inline constexpr uint32_t kSlotsMax = 32;       // bundles of a block that may be on their way
 inline constexpr uint32_t kSlotBarriers = 16;   // bytes: one is full, one is empty

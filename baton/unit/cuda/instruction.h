@@ -206,9 +206,11 @@ struct alignas(16) ProductShares {
   BATON_BOTH constexpr bool has(Flag flag) const { return (flags & flag) != 0; }
 };
 
-// A register of one row as words: uint64 [pitch_of(width)], a value's bits in the low half of each and in the high half
-// the number of the launch that wrote it, from which whoever reads it knows that it has come. What lies behind the
-// width is not written.
+// A register of one row as words: uint32 [pitch_of(width)], the bits of values, or kNoWord, which no value is, of one
+// that has not come. There are two of each, and launches take turns: one has those of its turn, and takes what the
+// launch before wrote out of the others (ListWork::words). What lies behind the width is not written.
+inline constexpr uint32_t kNoWord = 0xffffffffu,
+                          kNoNumberWord = 0x7fffffffu;  // the latter for a value that has these bits
 enum Worded : uint8_t { kWordsX = 1, kWordsY = 2, kWordsZ = 4, kWordsOut = 8 };
 
 struct Instruction {
@@ -247,6 +249,21 @@ struct Instruction {
   uint64_t expert_bytes[3] = {};  // gates, ups, downs: from one expert to the next
 };
 
+// Its words are those that lie `bytes` behind the ones that it names.
+BATON_BOTH constexpr void move_words(Instruction& in, uint64_t bytes) {
+  if ((in.worded & kWordsX) != 0) in.x += bytes;
+  if ((in.worded & kWordsY) != 0) in.y += bytes;
+  if ((in.worded & kWordsZ) != 0) in.z += bytes;
+  if ((in.worded & kWordsOut) == 0) return;
+  if (in.what == Do::kMultiply) {
+    for (Address& out : in.outs) out += out != 0 ? bytes : 0;
+    return;
+  }
+  in.out += bytes;
+  in.out2 += in.out2 != 0 ? bytes : 0;
+  if (in.what == Do::kAttendRow || in.what == Do::kAttendJoin) in.scratch += in.scratch != 0 ? bytes : 0;
+}
+
 // How weights come to the blocks that multiply them: feed_layout.h.
 struct FeedPlan {
   bool ahead = false;       // of the instructions that follow, too
@@ -269,7 +286,12 @@ struct ListWork {
   int32_t count = 0;
   int32_t first_product = -1;
   Address pass = 0;
-  Address barrier = 0;  // uint32 [64], zero before the first launch: arrivals, launches that are over
+  // uint32 [64], zero before the first launch: arrivals, launches that are over, and those of them that had words.
+  Address barrier = 0;
+  // Of a plain list, what its instructions have of words, and as many behind them, which turns are had in: bytes of
+  // each, multiples of 256. All are kNoWord before the first launch.
+  Address words = 0;
+  uint64_t words_bytes = 0;
   FeedPlan feed;
   Address times = 0;   // uint64 [count]: when the first block had done each, in ns; 0: not noted
   bool plain = false;  // a pass of one row, and is_plain says yes to all, worded or not: baton_list_plain or ..._codes

@@ -112,7 +112,8 @@ Status launch_list(Stream& stream, const CardFacts& facts, const ListWork& list)
   if (list.together)
     return stream.launch_together("baton_list_together", kThreads, facts.shared_bytes - kMmaKeptBytes, &list);
   const char* const kernel = !list.plain ? "baton_list" : list.codes ? "baton_list_plain_codes" : "baton_list_plain";
-  return stream.launch_together(kernel, kThreads + kFeederThreads, feed_bytes(list.feed), &list);
+  return stream.launch_together(kernel, kThreads + kFeederThreads + (list.plain ? kClerkThreads : 0),
+                                feed_bytes(list.feed), &list);
 }
 
 bool fits_list(std::span<const Instruction> instructions) {

@@ -12,8 +12,8 @@ namespace baton::cuda {
 
 // `pass` lies in the card's memory, which kAdvance writes.
 void reference(const Instruction& instruction, const Pass& pass);
-// The same where registers may be words of this launch; one that has not come is no number.
-void reference_worded(const Instruction& instruction, const Pass& pass, uint32_t launch);
+// The same where registers may be words; one that has not come is no number.
+void reference_worded(const Instruction& instruction, const Pass& pass);
 
 #define BATON_KIND(name, word) void reference_##word(const Instruction& instruction, const Pass& pass);
 #include "baton/unit/cuda/kind_list.inc"

@@ -1,13 +1,12 @@
 // Instructions whose registers are words: the bodies of all others work on values.
 #include <bit>
-#include <limits>
 #include <vector>
 
 #include "baton/unit/cuda/reference.h"
 
 namespace baton::cuda {
 
-void reference_worded(const Instruction& instruction, const Pass& pass, uint32_t launch) {
+void reference_worded(const Instruction& instruction, const Pass& pass) {
   if (instruction.worded == 0) return reference(instruction, pass);
   Instruction plain = instruction;
   plain.worded = 0;
@@ -20,10 +19,8 @@ void reference_worded(const Instruction& instruction, const Pass& pass, uint32_t
     if ((instruction.worded & which) == 0) return;
     float* const to = values(width);
     for (int32_t i = 0; i < width; ++i) {
-      const uint64_t word = host_at<const uint64_t>(from)[i];
-      // A card's readers would wait for ever.
-      to[i] = word >> 32 == launch ? std::bit_cast<float>(static_cast<uint32_t>(word))
-                                   : std::numeric_limits<float>::quiet_NaN();
+      // One that has not come, for which a card's readers would wait for ever, is no number.
+      to[i] = std::bit_cast<float>(host_at<const uint32_t>(from)[i]);
     }
     from = reinterpret_cast<Address>(to);
   };
@@ -53,8 +50,10 @@ void reference_worded(const Instruction& instruction, const Pass& pass, uint32_t
   }
   reference(plain, pass);
   for (const Output& of : outputs) {
-    for (int32_t i = 0; i < of.width; ++i)
-      host_at<uint64_t>(of.words)[i] = static_cast<uint64_t>(launch) << 32 | std::bit_cast<uint32_t>(of.values[i]);
+    for (int32_t i = 0; i < of.width; ++i) {
+      const auto bits = std::bit_cast<uint32_t>(of.values[i]);
+      host_at<uint32_t>(of.words)[i] = bits == kNoWord ? kNoNumberWord : bits;
+    }
   }
 }
 

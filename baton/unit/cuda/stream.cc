@@ -98,9 +98,9 @@ Status Stream::copy_rows_from(const Card& other, Address to, uint64_t to_pitch, 
   return its.failed(fmt::format("copying rows to card {}:", card_->facts().index), row_bytes * rows, code);
 }
 
-Status Stream::zero(Address at, uint64_t bytes) {
+Status Stream::fill(Address at, uint8_t value, uint64_t bytes) {
   if (bytes == 0) return {};
-  return card_->parts_->run("zeroing", bytes, [&](const Driver& d) { return d.set_bytes(at, 0, bytes, handle_); });
+  return card_->parts_->run("filling", bytes, [&](const Driver& d) { return d.set_bytes(at, value, bytes, handle_); });
 }
 
 Status Stream::launch(std::string_view kernel, uint32_t grid, uint32_t threads, uint32_t shared_bytes,

@@ -157,7 +157,7 @@ uint64_t put_words(std::vector<Instruction>& list, Address words) {
   Address next = words;
   const auto take = [&next](int64_t count) {
     const Address to = next;
-    next += (static_cast<uint64_t>(count) * sizeof(uint64_t) + 255) / 256 * 256;
+    next += (static_cast<uint64_t>(count) * sizeof(uint32_t) + 255) / 256 * 256;
     return to;
   };
   for (size_t i = 0; i < list.size(); ++i) {

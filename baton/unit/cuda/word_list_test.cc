@@ -50,7 +50,7 @@ TEST(WordList, ALayersProductsAndDeltaRule) {
   const uint64_t bytes = put_words(list, 0);
   list = layer();
   ASSERT_EQ(put_words(list, kWords), bytes);
-  EXPECT_EQ(bytes, 8u * (128 + 128 + 64 + 64 + 128 + 64 + 256 + 64));
+  EXPECT_EQ(bytes, 4u * (128 + 128 + 64 + 64 + 128 + 64 + 256 + 64));
   EXPECT_EQ(list[0].worded, kWordsOut);
   EXPECT_EQ(list[1].worded, kWordsX | kWordsY | kWordsZ | kWordsOut);
   EXPECT_EQ(list[2].worded, kWordsX | kWordsY | kWordsOut);
@@ -130,7 +130,7 @@ TEST(WordList, AnAttentionLayerAndThePick) {
   list = attention();
   ASSERT_EQ(put_words(list, kWords), bytes);
   ASSERT_EQ(list.size(), 5u);
-  EXPECT_EQ(bytes, 8u * (1024 + 128 + 128 + 512 + 512 + 8 * 66 * 66 + 64));
+  EXPECT_EQ(bytes, 4u * (1024 + 128 + 128 + 512 + 512 + (8 * 66 * 66 + 63) / 64 * 64 + 64));
   EXPECT_EQ(list[1].what, Do::kAttendRow);
   EXPECT_EQ(list[2].what, Do::kAttendJoin);
   EXPECT_EQ(list[0].worded, kWordsOut);
@@ -177,10 +177,10 @@ TEST(WordList, APickThatStays) {
   EXPECT_EQ(list[5].x, 0x9000u);
 }
 
-TEST(WordList, AnOldWordIsNoNumber) {
+TEST(WordList, WhatHasNotComeIsNoNumber) {
   std::vector<float> x(64), out(64);
-  std::vector<uint64_t> words(64);
-  for (size_t i = 0; i < 64; ++i) words[i] = uint64_t{7} << 32 | std::bit_cast<uint32_t>(static_cast<float>(i));
+  std::vector<uint32_t> words(128, kNoWord);
+  for (size_t i = 0; i < 64; ++i) words[64 + i] = std::bit_cast<uint32_t>(static_cast<float>(i));
   Instruction add;
   add.what = Do::kEach;
   add.op.kind = OpKind::kScale, add.op.scale = 2;
@@ -189,12 +189,51 @@ TEST(WordList, AnOldWordIsNoNumber) {
   add.worded = kWordsX;
   Pass pass;
   pass.rows = pass.runs = 1;
-  reference_worded(add, pass, 7);
+  reference_worded(add, pass);
+  EXPECT_TRUE(std::isnan(out[5])) << "of the other turn";
+  move_words(add, 256);
+  words[64 + 6] = kNoWord;
+  reference_worded(add, pass);
   EXPECT_EQ(out[5], 10.0f);
-  words[6] -= uint64_t{1} << 32;
-  reference_worded(add, pass, 7);
   EXPECT_TRUE(std::isnan(out[6]));
-  EXPECT_EQ(out[5], 10.0f);
+}
+
+TEST(WordList, WhatIsMovedWithTheTurn) {
+  Instruction in;
+  in.x = in.y = in.z = in.out = in.out2 = in.scratch = 0x1000;
+  for (Address& out : in.outs) out = 0x1000;
+  in.outs[3] = 0;
+  const auto moved = [&](Do what, uint8_t worded) {
+    Instruction copy = in;
+    copy.what = what, copy.worded = worded;
+    move_words(copy, 256);
+    std::vector<int> all;
+    for (const Address at : {copy.x, copy.y, copy.z, copy.out, copy.out2, copy.scratch, copy.outs[0], copy.outs[3]})
+      all.push_back(at == 0x1100 ? 1 : at == 0 ? -1 : 0);
+    return all;
+  };
+  EXPECT_EQ(moved(Do::kMultiply, 0), (std::vector{0, 0, 0, 0, 0, 0, 0, -1}));
+  EXPECT_EQ(moved(Do::kMultiply, kWordsX), (std::vector{1, 0, 0, 0, 0, 0, 0, -1}));
+  EXPECT_EQ(moved(Do::kMultiply, kWordsY | kWordsZ | kWordsOut), (std::vector{0, 1, 1, 0, 0, 0, 1, -1}));
+  EXPECT_EQ(moved(Do::kConvDelta, kWordsOut), (std::vector{0, 0, 0, 1, 1, 0, 0, -1})) << "its scratch is for prompts";
+  EXPECT_EQ(moved(Do::kAttendRow, kWordsOut), (std::vector{0, 0, 0, 1, 1, 1, 0, -1}));
+  EXPECT_EQ(moved(Do::kAttendJoin, kWordsOut), (std::vector{0, 0, 0, 1, 1, 1, 0, -1}));
+}
+
+// All bits of a value that is no number may be ones: it has come all the same.
+TEST(WordList, ANumberThatLooksLikeNone) {
+  std::vector<uint32_t> x(64, kNoWord), out(64, 0);
+  Instruction add;
+  add.what = Do::kEach;
+  add.op.kind = OpKind::kScale, add.op.scale = 1;
+  add.x = reinterpret_cast<Address>(x.data()), add.x_width = add.out_width = 64;
+  add.out = reinterpret_cast<Address>(out.data());
+  add.worded = kWordsOut;
+  Pass pass;
+  pass.rows = pass.runs = 1;
+  reference_worded(add, pass);
+  EXPECT_TRUE(std::isnan(std::bit_cast<float>(out[5])));
+  EXPECT_NE(out[5], kNoWord);
 }
 
 }  // namespace

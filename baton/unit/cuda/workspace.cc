@@ -86,14 +86,14 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
 
 Result<Address> Workspace::take(uint64_t bytes, const char* what) {
   BATON_TRY(DeviceMemory memory, card_->allocate(in_steps(bytes), what));
-  BATON_OK(zero(memory.address(), in_steps(bytes)));
+  BATON_OK(fill(memory.address(), 0, in_steps(bytes)));
   memory_.push_back(std::move(memory));
   return memory_.back().address();
 }
 
-Status Workspace::zero(Address at, uint64_t bytes) {
+Status Workspace::fill(Address at, uint8_t value, uint64_t bytes) {
   BATON_TRY(Stream stream, card_->stream());
-  BATON_OK(stream.zero(at, bytes));
+  BATON_OK(stream.fill(at, value, bytes));
   return stream.wait();
 }
 
@@ -206,7 +206,7 @@ Status Workspace::make_pass() {
   ones_at_ = windows_at_ + in_steps(uint64_t{kRunsMax} * sizeof(DrawWindow));
   const uint64_t bytes = one_at(kKeptMax);
   BATON_TRY(pass_, card_->allocate(bytes, "a pass"));
-  BATON_OK(zero(pass_.address(), bytes));  // ids of steps that did nothing are copied, too
+  BATON_OK(fill(pass_.address(), 0, bytes));  // ids of steps that did nothing are copied, too
   BATON_TRY(pinned_, card_->allocate_pinned(bytes));
   std::memset(pinned_.data(), 0, bytes);
   BATON_TRY(outputs_, card_->allocate_pinned(kTailRows * row_bytes(few_.outputs_width)));
@@ -257,11 +257,12 @@ Status Workspace::make_lists(bool together, bool times) {
   exact_ = add_lists(step, draws, false);
   if (std::all_of(listed_.begin(), listed_.end(), [&](const Instruction& in) { return is_plain(in, feed_); })) {
     std::vector<Instruction> one = step;
-    const uint64_t bytes = put_words(one, 0);
-    if (bytes > 0) {
-      BATON_TRY(const Address words, take(bytes, "values that blocks hand each other"));
+    words_bytes_ = put_words(one, 0);
+    if (words_bytes_ > 0) {
+      BATON_TRY(words_, card_->allocate(2 * words_bytes_, "values that blocks hand each other"));
+      BATON_OK(fill(words_.address(), 0xff, 2 * words_bytes_));  // kNoWord
       one = step;
-      put_words(one, words);
+      put_words(one, words_.address());
     }
     worded_ = add_lists(one, draws, false);
   }
@@ -276,7 +277,7 @@ Status Workspace::make_lists(bool together, bool times) {
   const uint64_t bytes = listed_.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
   BATON_TRY(barrier_, card_->allocate(kStepBytes, "a counter"));
-  BATON_OK(zero(barrier_.address(), kStepBytes));
+  BATON_OK(fill(barrier_.address(), 0, kStepBytes));
   if (times) {
     BATON_TRY(times_, card_->allocate(listed_.size() * sizeof(uint64_t), "times of instructions"));
   }
@@ -299,6 +300,7 @@ ListWork Workspace::list(Drawing drawing, bool together) const {
   work.feed = feed_;
   work.times = times_.address();
   work.plain = plain;
+  if (plain) work.words = words_.address(), work.words_bytes = words_bytes_;
   work.codes = codes_;
   work.together = together;
   return work;

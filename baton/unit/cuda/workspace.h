@@ -108,7 +108,7 @@ class Workspace {
   };
   Listings add_lists(std::span<const Instruction> step, Address draws, bool together);
   Status make_lists(bool together, bool times);
-  Status zero(Address at, uint64_t bytes);
+  Status fill(Address at, uint8_t value, uint64_t bytes);
   Status put(Address at, const void* from, uint64_t bytes);
   Result<Address> take(uint64_t bytes, const char* what);
   uint64_t one_at(int32_t i) const;
@@ -125,6 +125,8 @@ class Workspace {
   std::vector<Instruction> listed_;       // all lists, one behind the other
   Listings exact_, together_, prepared_;  // the last: together, of many rows, which are made once for each product
   Listings worded_;                       // exact_ of one row (word_list.h), where is_plain says yes to all
+  DeviceMemory words_;                    // of worded_, of two turns
+  uint64_t words_bytes_ = 0;              // of one
   bool codes_ = false;                    // some products are of codes
   FeedPlan feed_;                         // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;

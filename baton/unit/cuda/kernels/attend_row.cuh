@@ -10,31 +10,31 @@
 
 namespace baton::cuda {
 
-// Of words of a launch the values of a head that a lane has.
+// Of words the values of a head that a lane has.
 class HeadOfWords {
  public:
   // Of the values from the `first` of a register on.
   __device__ __forceinline__ HeadOfWords(Address words, int first, int width)
-      : from_(at<const uint64_t>(words) + first + lane()), width_(width) {}
+      : from_(at<const uint32_t>(words) + first + lane()), width_(width) {}
   // Whether all have come that the lane has.
-  __device__ __forceinline__ bool look(uint32_t launch, float (&v)[heads::kOfLane]) const {
-    uint64_t words[heads::kOfLane];
+  __device__ __forceinline__ bool look(float (&v)[heads::kOfLane]) const {
+    uint32_t words[heads::kOfLane];
 #pragma unroll
     for (int k = 0; k < heads::kOfLane; ++k) {
-      words[k] = word_of_value(0, launch);
+      words[k] = 0;
       if (static_cast<int>(lane()) + 32 * k < width_) words[k] = look_at_word(from_ + 32 * k);
     }
     bool all = true;
 #pragma unroll
     for (int k = 0; k < heads::kOfLane; ++k) {
-      all = all && has_come(words[k], launch);
-      v[k] = value_of_word(words[k]);
+      all = all && has_come(words[k]);
+      v[k] = __uint_as_float(words[k]);
     }
     return all;
   }
 
  private:
-  const uint64_t* from_;
+  const uint32_t* from_;
   int width_;
 };
 
@@ -42,20 +42,19 @@ class HeadOfWords {
 struct AttendRowOut {
   const Instruction& in;
   const AttendUnit& unit;
-  uint32_t launch;
   __device__ __forceinline__ void whole(int i, float value) const {
-    store_word(at<uint64_t>(in.out) + unit.head * in.op.width + i, word_of_value(value, launch));
+    store_word(at<uint32_t>(in.out) + unit.head * in.op.width + i, word_of_value(value));
   }
   __device__ __forceinline__ void part(int head, int i, float value) const {
-    store_word(at<uint64_t>(in.scratch) + part_at(in, unit, head) + i, word_of_value(value, launch));
+    store_word(at<uint32_t>(in.scratch) + part_at(in, unit, head) + i, word_of_value(value));
   }
 };
 
 // A unit's gates, by the last half of the block's threads: at the same time as others have its heads.
 template <int kWidth>
-__device__ __forceinline__ void hand_gates_on(const Instruction& in, const AttendUnit& unit, uint32_t launch) {
+__device__ __forceinline__ void hand_gates_on(const Instruction& in, const AttendUnit& unit) {
   constexpr int kBy = kThreads / 2, kEach = kHeadsTogether * kWidth / kBy;
-  uint64_t words[kEach];
+  uint32_t words[kEach];
   const auto each = [&](const auto& what) {
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
@@ -65,13 +64,13 @@ __device__ __forceinline__ void hand_gates_on(const Instruction& in, const Atten
   };
   for (bool missing = true; __any_sync(kAll, missing);) {
     missing = false;
-    each([&](uint64_t& word, int head, int column) {
-      word = look_at_word(at<const uint64_t>(in.x) + head * in.x_stride + kWidth + column);
-      missing = missing || !has_come(word, launch);
+    each([&](uint32_t& word, int head, int column) {
+      word = look_at_word(at<const uint32_t>(in.x) + head * in.x_stride + kWidth + column);
+      missing = missing || !has_come(word);
     });
     if (missing) looked_in_vain();
   }
-  each([&](uint64_t word, int head, int column) { store_word(at<uint64_t>(in.out2) + head * kWidth + column, word); });
+  each([&](uint32_t word, int head, int column) { store_word(at<uint32_t>(in.out2) + head * kWidth + column, word); });
 }
 
 // What warps of a unit do before they attend: the first ones have a query head each, the next two have the row's key
@@ -97,10 +96,10 @@ class HeadsOfRow {
                              heads::turn_of(in, in.rope, 0, run.start));
   }
 
-  __device__ __forceinline__ void put(const Mma& mma, bool first, uint32_t launch) {
+  __device__ __forceinline__ void put(const Mma& mma, bool first) {
     const int own = static_cast<int>(warp()), of_key = unit_.kv_head * kWidth;
     if (has_ == kNone) {
-      if (first && in_.out2 != 0 && own >= kWarps / 2) hand_gates_on<kWidth>(in_, unit_, launch);
+      if (first && in_.out2 != 0 && own >= kWarps / 2) hand_gates_on<kWidth>(in_, unit_);
     } else if (has_ == kNoQuery) {
       put_query(mma);
     } else {
@@ -109,7 +108,7 @@ class HeadsOfRow {
                               : has_ == kKey ? in_.y
                                              : in_.z,
                               has_ == kQuery ? (unit_.head + own) * stride : of_key, kWidth);
-      while (__any_sync(kAll, !words.look(launch, v_))) looked_in_vain();
+      while (__any_sync(kAll, !words.look(v_))) looked_in_vain();
       if (has_ != kValue) by_.apply(v_);
       if (has_ == kQuery) put_query(mma);
       if (has_ == kKey) put_key(mma);
@@ -172,7 +171,7 @@ class HeadsOfRow {
 // before.
 template <int kWidth, bool kBf16>
 __device__ __noinline__ void attend_row_units(const Instruction& in, const Pass& pass, unsigned char* own,
-                                              unsigned char* other, uint32_t launch) {
+                                              unsigned char* other) {
   is_shared(&in);
   is_shared(&pass);
   const Run& run = pass.run[0];
@@ -187,30 +186,29 @@ __device__ __noinline__ void attend_row_units(const Instruction& in, const Pass&
     AttendMma<kWidth, kBf16> mma(in, run, unit, parts, false, own, other);
     HeadsOfRow<kWidth, kBf16> heads(in, run, unit, part + 1 == parts.count);
     mma.bring_keys();
-    heads.put(mma, part == 0, launch);
+    heads.put(mma, part == 0);
     meet();
     mma.bring_values();
     heads.put_value(mma);
-    mma.go_through(AttendRowOut{in, unit, launch});
+    mma.go_through(AttendRowOut{in, unit});
   }
 }
 
 __device__ __forceinline__ void do_attend_row(const Instruction& in, const Pass& pass, unsigned char* own,
-                                              unsigned char* other, uint32_t launch) {
+                                              unsigned char* other) {
   const bool bf16 = in.slot.form == Form::kBF16;
   if (in.op.width == 256)
-    return bf16 ? attend_row_units<256, true>(in, pass, own, other, launch)
-                : attend_row_units<256, false>(in, pass, own, other, launch);
+    return bf16 ? attend_row_units<256, true>(in, pass, own, other)
+                : attend_row_units<256, false>(in, pass, own, other);
   if (in.op.width == 128)
-    return bf16 ? attend_row_units<128, true>(in, pass, own, other, launch)
-                : attend_row_units<128, false>(in, pass, own, other, launch);
-  return bf16 ? attend_row_units<64, true>(in, pass, own, other, launch)
-              : attend_row_units<64, false>(in, pass, own, other, launch);
+    return bf16 ? attend_row_units<128, true>(in, pass, own, other)
+                : attend_row_units<128, false>(in, pass, own, other);
+  return bf16 ? attend_row_units<64, true>(in, pass, own, other) : attend_row_units<64, false>(in, pass, own, other);
 }
 
 // kAttendJoin behind that: of parts, which are words, too. Units are as in do_attend_join, from the last block on, as
 // the first have parts.
-__device__ __forceinline__ void join_row(const Instruction& in, const Pass& pass, unsigned char* own, uint32_t launch) {
+__device__ __forceinline__ void join_row(const Instruction& in, const Pass& pass, unsigned char* own) {
   constexpr int kWide = PartsOfColumn::kWide;
   const Op& op = in.op;
   const int count = in.scratch != 0 ? key_parts(op, pass.run[0].start, in.splits).count : 1;
@@ -220,15 +218,15 @@ __device__ __forceinline__ void join_row(const Instruction& in, const Pass& pass
   for (; number < units; number += static_cast<int>(gridDim.x)) {
     const int column = number % wide * kWide + static_cast<int>(threadIdx.x) % kWide, head = number / wide;
     const int values = static_cast<int>(part_values(op));
-    const uint64_t* const parts = at<const uint64_t>(in.scratch) + static_cast<int64_t>(head) * in.splits * values;
+    const uint32_t* const parts = at<const uint32_t>(in.scratch) + static_cast<int64_t>(head) * in.splits * values;
     PartsOfColumn all;
     const auto until_all = [&](const auto& load) {
       for (bool missing = true; __any_sync(kAll, missing);) {
         missing = false;
         load([&](int i, int k) {
-          const uint64_t word = look_at_word(parts + i * values + k);
-          missing = missing || !has_come(word, launch);
-          return value_of_word(word);
+          const uint32_t word = look_at_word(parts + i * values + k);
+          missing = missing || !has_come(word);
+          return __uint_as_float(word);
         });
         if (missing) looked_in_vain();
       }
@@ -237,8 +235,7 @@ __device__ __forceinline__ void join_row(const Instruction& in, const Pass& pass
     until_all([&](const auto& from) { all.load_facts(op.width, count, from); });
     until_all([&](const auto& from) { all.load_values(op.width, count, column, from); });
     const float value = all.join(reinterpret_cast<float*>(own));
-    if (PartsOfColumn::eighth() == 0)
-      store_word(at<uint64_t>(in.out) + head * op.width + column, word_of_value(value, launch));
+    if (PartsOfColumn::eighth() == 0) store_word(at<uint32_t>(in.out) + head * op.width + column, word_of_value(value));
   }
 }
 

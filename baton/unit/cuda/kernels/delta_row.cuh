@@ -48,12 +48,12 @@ struct DeltaBringer {
   }
   // Behind the wait.
   __device__ __forceinline__ void bring(const Instruction& in, const Run& run, const DeltaUnit& unit,
-                                        DeltaRowShared& room, uint32_t launch) const {
+                                        DeltaRowShared& room) const {
     const Op& op = in.op;
     DeltaToken& token = room.sums.token[0];
     if (has_channel(op, unit)) {
       const int channel = unit.channel(op, mine);
-      const float input = value_of(in, in.x, in.x_width, kWordsX, channel, run, launch);
+      const float input = value_of(in, in.x, in.x_width, kWordsX, channel, run);
       copies_wait<0>();
       const float4 taps = room.taps[mine];
       const float sum = fmaf(taps.z, room.old[2][mine], fmaf(taps.y, room.old[1][mine], taps.x * room.old[0][mine]));
@@ -61,21 +61,21 @@ struct DeltaBringer {
       if (mine >= 2 * op.key_dim || (unit.column == 0 && unit.leads(op)))
         ring_of(in, run, channel)[int64_t{run.start & 3} * in.x_width] = input;
     } else if (mine == gates) {
-      token.beta = sigmoid(value_of(in, in.y, in.y_width, kWordsY, unit.head, run, launch));
+      token.beta = sigmoid(value_of(in, in.y, in.y_width, kWordsY, unit.head, run));
     } else if (mine == gates + 32) {
       const float rate = at<const float>(in.vectors[0])[unit.head], bias = at<const float>(in.vectors[1])[unit.head];
-      token.decay = expf(rate * softplus(value_of(in, in.z, in.z_width, kWordsZ, unit.head, run, launch) + bias));
+      token.decay = expf(rate * softplus(value_of(in, in.z, in.z_width, kWordsZ, unit.head, run) + bias));
     }
   }
 
  private:
   // A value of a run's row of a register.
   __device__ __forceinline__ static float value_of(const Instruction& in, Address from, int32_t width, Worded which,
-                                                   int i, const Run& run, uint32_t launch) {
+                                                   int i, const Run& run) {
     if ((in.worded & which) == 0) return row_of(from, width, run.first_row)[i];
     AskedWord asked;
-    asked.ask(at<const uint64_t>(from) + i);
-    return asked.take(launch);
+    asked.ask(at<const uint32_t>(from) + i);
+    return asked.take();
   }
 };
 
@@ -113,7 +113,7 @@ struct DeltaOfRow {
   }
   // Behind a barrier: what comes out, then the state.
   __device__ __forceinline__ static uint32_t finish(const Instruction& in, const Run& run, const DeltaUnit& unit,
-                                                    const DeltaRowShared& room, uint32_t launch) {
+                                                    const DeltaRowShared& room) {
     const Op& op = in.op;
     const DeltaToken& token = room.sums.token[0];
     const float4 from = *reinterpret_cast<const float4*>(&token.v[Part::column()]);
@@ -127,7 +127,7 @@ struct DeltaOfRow {
       const int to = unit.head * op.value_dim + unit.column + Part::column() + static_cast<int>(j);
       const float value = j == 0 ? out[0] : j == 1 ? out[1] : j == 2 ? out[2] : out[3];
       if ((in.worded & kWordsOut) != 0) {
-        store_word(at<uint64_t>(in.out) + to, word_of_value(value, launch));
+        store_word(at<uint32_t>(in.out) + to, word_of_value(value));
       } else {
         done = exchange(row_of(in.out, in.out_width, run.first_row) + to, value);
       }
@@ -143,12 +143,11 @@ struct DeltaOfRow {
   }
 };
 
-// wait(): until what the instruction before has written is there, as far as it is not words of this `launch`. `out` is
+// wait(): until what the instruction before has written is there, as far as it is not words. `out` is
 // written by exchanges, and what they return is returned, or as words: nobody else reads the rest in the same launch.
 template <class Wait>
 __device__ __forceinline__ uint32_t do_conv_delta_rows(const Instruction& in, const Pass& pass, uint32_t block,
-                                                       uint32_t blocks, unsigned char* shared, uint32_t launch,
-                                                       Wait wait) {
+                                                       uint32_t blocks, unsigned char* shared, Wait wait) {
   DeltaRowShared& room = *reinterpret_cast<DeltaRowShared*>(shared);
   const int units = DeltaUnit::count(in.op, pass.runs, 1);
   const bool has_columns = static_cast<int>(warp()) < kDeltaRowWarps;
@@ -170,12 +169,12 @@ __device__ __forceinline__ uint32_t do_conv_delta_rows(const Instruction& in, co
       meet();  // what the unit before brought is read
     }
     fetch_state(in, pass, number + static_cast<int>(blocks), 1);
-    if (!has_columns) bringer.bring(in, run, unit, room, launch);
+    if (!has_columns) bringer.bring(in, run, unit, room);
     copies_wait<0>();
     meet();
     if (has_columns) DeltaOfRow::sum(in.op, room);
     meet();
-    if (has_columns) done |= DeltaOfRow::finish(in, run, unit, room, launch);
+    if (has_columns) done |= DeltaOfRow::finish(in, run, unit, room);
   }
   return done;
 }

@@ -42,16 +42,18 @@ class Meeting {
     }
     meet();
   }
-  __device__ void leave() {
+  // `with_words`: it had words.
+  __device__ void leave(bool with_words = false) {
     meet();
     if (threadIdx.x != 0) return;
     __threadfence();
     if (atomicAdd(count_, 1) != target_ + gridDim.x - 1) return;
     count_[0] = 0;
     ++count_[1];
+    if (with_words) ++count_[2];
   }
-  // The number of this launch, from 1 on.
-  __device__ uint32_t launch() const { return count_[1] + 1; }
+  // Launches with words before this one.
+  __device__ uint32_t with_words() const { return count_[2]; }
 
  private:
   uint32_t* count_;

@@ -3,7 +3,7 @@
 
 namespace baton::cuda {
 
-extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads, 1)
+extern "C" __global__ void __launch_bounds__(kThreads + kFeederThreads + kClerkThreads, 1)
     baton_list_plain_codes(const __grid_constant__ ListWork work) {
   run_plain_list<true>(work);
 }

@@ -82,13 +82,22 @@ __device__ __forceinline__ float4 four_of(const float* from, int i, bool there) 
   return value;
 }
 
+// A row of values as prologue_fours_of reads it.
+struct RowOfValues {
+  const float* from;
+
+  __device__ __forceinline__ float4 ask(int i, bool there) const { return four_of(from, i, there); }
+  __device__ __forceinline__ void take(float4&, int, bool) const {}
+};
+
 // The same for what most rows are, those that by_fours names: values four at a time, each read once, up to `end` with
 // zeros behind the row. Of kRms only the scale is in the values; squares[warp] is what each warp sums of the row's, of
-// which comes what the products have to be multiplied with (staged_rows.cuh). x_of(i, there) and gate_of(i, there) are
-// the row's; a warp calls them and put together, for what lies behind `end`, too.
-template <class X, class Gate, class Put>
+// which comes what the products have to be multiplied with (staged_rows.cuh). What of the row may have to come yet is
+// asked for, ask(i, there), kAhead fours of a lane at a time, 1 or 2, before take(four, i, there) waits for any; a warp
+// calls these and put together, for what lies behind `end`, too.
+template <int kAhead, class X, class Gates, class Put>
 __device__ __forceinline__ void prologue_fours_of(const Instruction& instruction, int end, float* squares_of,
-                                                  const X& x_of, const Gate& gate_of, const Put& put) {
+                                                  const X& x_of, const Gates& gates_of, const Put& put) {
   const int width = instruction.x_width;
   const bool gated = instruction.prologue == Prologue::kGated, rms = instruction.prologue == Prologue::kRms;
   const bool gate_alone = instruction.prologue == Prologue::kGate;
@@ -96,13 +105,12 @@ __device__ __forceinline__ void prologue_fours_of(const Instruction& instruction
   const float* const scales = at<float>(instruction.vectors[0]);
   const auto squares = [](const float4& x) { return fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, x.w * x.w))); };
   float sum = 0;
-#pragma unroll 2
-  for (int i = first; i - static_cast<int>(lane()) * 4 < end; i += 4 * kThreads) {
-    // Before x, which may have to come yet.
+  const auto work_on = [&](int i, float4 x) {
     float4 scale = make_float4(0, 0, 0, 0), gate = scale;
     if (rms || gated) scale = four_of(scales, gated ? i % 128 : i, i < width);
-    if (gated || gate_alone) gate = gate_of(i, i < width);
-    float4 x = x_of(i, i < width);
+    if (gated || gate_alone) gate = gates_of.ask(i, i < width);
+    if (gated || gate_alone) gates_of.take(gate, i, i < width);
+    x_of.take(x, i, i < width);
     if (rms) {
       sum += squares(x);
       x = make_float4(x.x * scale.x, x.y * scale.y, x.z * scale.z, x.w * scale.w);
@@ -115,6 +123,20 @@ __device__ __forceinline__ void prologue_fours_of(const Instruction& instruction
       x = make_float4(x.x * sigmoid(gate.x), x.y * sigmoid(gate.y), x.z * sigmoid(gate.z), x.w * sigmoid(gate.w));
     }
     put(i, x);
+  };
+  constexpr int kStep = 4 * kThreads;
+#pragma unroll 1
+  for (int i = first; i - static_cast<int>(lane()) * 4 < end; i += kStep) {
+    float4 x = x_of.ask(i, i < width);
+    if constexpr (kAhead == 2) {
+      const int behind = i + kStep;
+      const bool more = behind - static_cast<int>(lane()) * 4 < end;
+      float4 next = x_of.ask(behind, more && behind < width);
+      work_on(i, x);
+      if (!more) break;
+      i = behind, x = next;
+    }
+    work_on(i, x);
   }
   if (!rms) return;
   sum = warp_sum(sum);
@@ -126,9 +148,7 @@ __device__ __forceinline__ void prologue_fours(const Instruction& instruction, i
                                                const Put& put) {
   const float* const x = row_of(instruction.x, instruction.x_width, row);
   const float* const gates = instruction.y != 0 ? row_of(instruction.y, instruction.y_width, row) : nullptr;
-  prologue_fours_of(
-      instruction, end, squares_of, [&](int i, bool there) { return four_of(x, i, there); },
-      [&](int i, bool there) { return four_of(gates, i, there); }, put);
+  prologue_fours_of<1>(instruction, end, squares_of, RowOfValues{x}, RowOfValues{gates}, put);
 }
 
 }  // namespace baton::cuda

@@ -180,17 +180,22 @@ __device__ __forceinline__ uint32_t load_acquired(const uint32_t* from) {
   return value;
 }
 // Values that say themselves that they have come (Worded): in no order with others.
-__device__ __forceinline__ void store_word(uint64_t* to, uint64_t word) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+__device__ __forceinline__ void store_word(uint32_t* to, uint32_t word) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
 }
-__device__ __forceinline__ uint64_t look_at_word(const uint64_t* from) {
-  uint64_t word;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+__device__ __forceinline__ uint32_t look_at_word(const uint32_t* from) {
+  uint32_t word;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
   return word;
 }
-// Two, 16 bytes from a multiple of 16 on.
-__device__ __forceinline__ void look_at_words(const uint64_t* from, uint64_t& one, uint64_t& other) {
-  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(one), "=l"(other) : "l"(from) : "memory");
+// Four, from a multiple of 16 bytes on.
+__device__ __forceinline__ uint4 look_at_four_words(const uint32_t* from) {
+  uint4 words;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from)
+               : "memory");
+  return words;
 }
 // What is made of it behind here is not made before: in a loop a compiler would, and keep all of it in memory.
 __device__ __forceinline__ void made_here(int& value) { asm volatile("" : "+r"(value)); }

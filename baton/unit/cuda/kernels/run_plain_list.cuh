@@ -1,6 +1,7 @@
 // How a list for one row of x is run, where is_plain says yes to all instructions: by the kernels of list_plain*.cu.
 // What products and delta rules tell each other goes as words (Worded) where the list says so: no block then waits for
-// another, but for the values that it needs.
+// another, but for the values that it needs. What a warp has to do it reads from tickets (tickets.cuh), which the last
+// warp of the block writes; the one before it brings weights.
 #pragma once
 
 #include "baton/unit/cuda/kernels/attend_row.cuh"
@@ -10,137 +11,223 @@
 
 namespace baton::cuda {
 
-// Which function has an instruction.
-enum class PlainWay : int {
-  kEnd,
-  kValues,
-  kStagedValues,
-  kCodes,
-  kStagedCodes,
-  kConvDelta,
-  kAttendRow,
-  kJoinRow,
-  kOther
-};
-
-// What a block has of a launch, and each of its warps: in shared memory, as registers are for what is multiplied, and
-// what a kernel keeps in memory of its own instead is more than the first level of cache holds. For the same reason the
-// kernel itself has nothing that lives while it calls a function: each begins from here, and so does what comes behind.
+// What a block has of a launch: in shared memory, as registers are for what is multiplied, and what a kernel keeps in
+// memory of its own instead is more than the first level of cache holds. For the same reason the kernel itself has
+// nothing that lives while it calls a function but the number of a ticket.
 struct PlainKept {
-  unsigned char instructions[kInstructionsKept + 1][sizeof(Instruction)];  // and the feeder's
+  unsigned char instructions[kPlainInstructions + 1][sizeof(Instruction)];  // and the feeder's
+  Ticket tickets[kTickets];
   unsigned char pass_at[kPassKept];
+  uint64_t ticket_barriers[kTickets][2];
   Meeting meeting;
-  uint32_t launch;
   FeedPlan feed;
   Address list, pass_address, times;
+  Address old_words;  // of the launch before
+  uint64_t words_bytes;
   int count;
-  struct Warp {
-    int index;       // of the instruction
-    uint32_t piece;  // bundles of the products before it
-    bool waits;      // the instruction before ended with an arrival
-  } warp[kWarps];
+  bool second;  // its words are the second ones
 
   __device__ __forceinline__ Instruction& instruction(int i) {
-    return *reinterpret_cast<Instruction*>(instructions[i & (kInstructionsKept - 1)]);
+    return *reinterpret_cast<Instruction*>(instructions[i & static_cast<int>(kPlainInstructions - 1)]);
   }
   __device__ __forceinline__ const Pass& pass() const { return *reinterpret_cast<const Pass*>(pass_at); }
-  // By a warp whose lanes are together.
-  __device__ __forceinline__ void go_on(int index, uint32_t piece, bool waits) {
-    __syncwarp();
-    if (lane() == 0) warp[cuda::warp()] = {index, piece, waits};
-    __syncwarp();
+  __device__ __forceinline__ TicketBarriers barriers() const { return {shared_address(ticket_barriers)}; }
+  __device__ __forceinline__ Ticket& ticket(uint32_t number) { return tickets[number & (kTickets - 1)]; }
+  // The instruction of a ticket that is there.
+  __device__ __forceinline__ const Instruction& in(uint32_t number) { return instruction(ticket(number).index); }
+  __device__ __forceinline__ void wait(uint32_t number) {
+    if (ticket(number).has(Ticket::kWaits)) meeting.wait();
   }
-  __device__ __forceinline__ const Warp& own() const { return warp[cuda::warp()]; }
-  // The warp's instruction.
-  __device__ __forceinline__ const Instruction& in() { return instruction(own().index); }
-  __device__ __forceinline__ void wait() const {
-    if (own().waits) meeting.wait();
+  // Where an instruction works, and where the one before did.
+  __device__ __forceinline__ unsigned char* room(uint32_t number) {
+    return block_shared() + (ticket(number).index & 1) * half_of(feed);
   }
-  // Where it works, and where the one before did.
-  __device__ __forceinline__ unsigned char* room() const { return block_shared() + (own().index & 1) * half_of(feed); }
-  __device__ __forceinline__ unsigned char* other_room() const {
-    return block_shared() + (~own().index & 1) * half_of(feed);
+  __device__ __forceinline__ unsigned char* other_room(uint32_t number) {
+    return block_shared() + (~ticket(number).index & 1) * half_of(feed);
   }
 
-  // What is next for the warp.
-  __device__ __forceinline__ PlainWay next() {
-    const int i = own().index;
-    if (i >= count) return PlainWay::kEnd;
-    // It takes the place of one that nobody reads any more: behind it all have met.
-    const int ahead = i + kInstructionsKept - 2;
-    if (i > 1 && ahead < count) bring(list, ahead, instruction(ahead));
-    const Instruction& of = instruction(i);
-    const bool staged = !of.product.has(ProductShares::kFours);
-    if (of.what == Do::kMultiply && of.product.form == Form::kCodes)
-      return staged ? PlainWay::kStagedCodes : PlainWay::kCodes;
-    if (of.what == Do::kMultiply) return staged ? PlainWay::kStagedValues : PlainWay::kValues;
-    if (of.what == Do::kConvDelta) return PlainWay::kConvDelta;
-    if (of.what == Do::kAttendRow) return PlainWay::kAttendRow;
-    return of.what == Do::kAttendJoin && of.worded != 0 ? PlainWay::kJoinRow : PlainWay::kOther;
-  }
+  // As do_plain_multiply has tickets.
+  struct Tickets {
+    PlainKept& kept;
+    __device__ __forceinline__ const Ticket& at(uint32_t number) const { return kept.ticket(number); }
+    __device__ __forceinline__ void wait(uint32_t number) const { kept.barriers().wait_full(number); }
+    __device__ __forceinline__ void leave(uint32_t number) const {
+      kept.barriers().arrive_at(kept.barriers().empty(number));
+    }
+  };
 };
 static_assert(sizeof(PlainKept) <= kKeptBytes && sizeof(Instruction) % 16 == 0);
 
-// Apart, as all that follows, so that each has all registers.
-template <bool kCodes>
-__device__ __noinline__ uint32_t plain_multiply(PlainKept& kept) {
-  is_shared(&kept);
-  return do_plain_multiply<kCodes>(kept.in(), {kept.room(), kept.launch}, kept.feed, kept.own().piece,
-                                   [&] { kept.wait(); });
-}
-__device__ __noinline__ void stage_of_row(PlainKept& kept) {
-  is_shared(&kept);
-  kept.wait();
-  stage_other(kept.in(), kept.room());
-}
-__device__ __noinline__ uint32_t conv_delta_of_row(PlainKept& kept) {
-  is_shared(&kept);
-  return do_conv_delta_rows(kept.in(), kept.pass(), blockIdx.x, gridDim.x, kept.room(), kept.launch, [&] {
-    if (kept.own().waits) {
-      kept.meeting.wait();
-    } else {
-      meet();  // a block that has no unit meets nowhere else, and leaves nobody behind at what comes before
-    }
-  });
-}
-__device__ __noinline__ void attend_of_row(PlainKept& kept) {
-  is_shared(&kept);
-  do_attend_row(kept.in(), kept.pass(), kept.room(), kept.other_room(), kept.launch);
-}
-__device__ __noinline__ void join_of_row(PlainKept& kept) {
-  is_shared(&kept);
-  join_row(kept.in(), kept.pass(), kept.room(), kept.launch);
-}
 __device__ __forceinline__ bool has_none(const Instruction& in, const Pass& pass) {
   return in.what == Do::kAttendJoin && !has_parts(in, pass);
 }
-__device__ __noinline__ void do_other(PlainKept& kept) {
+
+// The clerk.
+class Clerk {
+ public:
+  __device__ __forceinline__ explicit Clerk(PlainKept& kept) : kept_(kept), barriers_(kept.barriers()) {}
+
+  __device__ __forceinline__ void work() {
+    const int count = kept_.count;
+    if (count > 0) ask(0);
+    const uint32_t each = words_left() / static_cast<uint32_t>(max(1, count)) + 1;
+    for (int index = 0; index < count; ++index) {
+      Instruction& in = kept_.instruction(index);
+      take_place();  // whoever had the place of the instruction's first ticket has left the instruction in this place
+#pragma unroll
+      for (uint32_t i = 0; i < kEach; ++i) put_word(words_[i], lane() + 32 * i, in);
+      __syncwarp();
+      if (index + 1 < count) ask(index + 1);
+      if (kept_.second && lane() == 0) move_words(in, kept_.words_bytes);
+      __syncwarp();
+      write(in, index);
+      clear(each);
+    }
+    clear(words_left());
+    take_place();
+    end_ticket(PlainWay::kEnd, count, 0);
+  }
+
+ private:
+  static constexpr uint32_t kEach = (kWords + 31) / 32;
+
+  __device__ __forceinline__ void ask(int index) {
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) words_[i] = word_of(kept_.list, index, lane() + 32 * i);
+  }
+  // How often the warps of all blocks that clear words have to, still.
+  __device__ __forceinline__ uint32_t words_left() const {
+    const auto all = static_cast<uint32_t>((kept_.words_bytes / 16 + 32 * gridDim.x - 1) / (32 * gridDim.x));
+    return all - min(all, cleared_);
+  }
+  // Of the launch before, so that the next one finds none.
+  __device__ __forceinline__ void clear(uint32_t times) {
+    for (uint32_t i = min(times, words_left()); i > 0; --i, ++cleared_) {
+      const uint64_t own = (uint64_t{cleared_} * gridDim.x + blockIdx.x) * 32 + lane();
+      if (own < kept_.words_bytes / 16)
+        at<uint4>(kept_.old_words)[own] = make_uint4(kNoWord, kNoWord, kNoWord, kNoWord);
+    }
+  }
+  __device__ __forceinline__ void take_place() { barriers_.wait_empty(number_); }
+  __device__ __forceinline__ void end_ticket(PlainWay way, int index, uint32_t flags) {
+    Ticket& ticket = kept_.ticket(number_);
+    if (lane() == 0) ticket.way = way, ticket.index = index, ticket.flags = flags;
+    barriers_.arrive_at(barriers_.full(number_));
+    ++number_;
+  }
+  __device__ __forceinline__ static PlainWay way_of(const Instruction& in) {
+    const bool staged = !in.product.has(ProductShares::kFours);
+    if (in.what == Do::kMultiply && in.product.form == Form::kCodes)
+      return staged ? PlainWay::kStagedCodes : PlainWay::kCodes;
+    if (in.what == Do::kMultiply) return staged ? PlainWay::kStagedValues : PlainWay::kValues;
+    if (in.what == Do::kConvDelta) return PlainWay::kConvDelta;
+    if (in.what == Do::kAttendRow) return PlainWay::kAttendRow;
+    return in.what == Do::kAttendJoin && in.worded != 0 ? PlainWay::kJoinRow : PlainWay::kOther;
+  }
+  __device__ __forceinline__ void write(const Instruction& in, int index) {
+    const bool arrives = (in.worded & kWordsOut) == 0 && !has_none(in, kept_.pass());
+    const uint32_t flags = (waits_ ? Ticket::kWaits : 0) | (arrives ? Ticket::kArrives : 0) |
+                           (kept_.times != 0 && blockIdx.x == 0 ? Ticket::kTimed : 0);
+    waits_ = arrives;
+    const PlainWay way = way_of(in);
+    if (in.what != Do::kMultiply) return end_ticket(way, index, flags | Ticket::kLast);
+    const PlainShare share(in.product);
+    const int rounds = share.rounds();
+#pragma unroll 1
+    for (int round = 0; round < rounds; ++round) {
+      if (round > 0) take_place();
+      write_round(in, share, round, kept_.feed, first_, kept_.ticket(number_));
+      end_ticket(way, index, flags | (rounds > 1 ? Ticket::kOneByOne : 0) | (round + 1 == rounds ? Ticket::kLast : 0));
+    }
+    first_ += share.bundles();
+  }
+
+  PlainKept& kept_;
+  const TicketBarriers barriers_;
+  uint32_t number_ = 0;  // of the next ticket
+  uint32_t first_ = 0;   // bundles of the products before
+  uint32_t cleared_ = 0;
+  bool waits_ = false;
+  uint64_t words_[kEach];
+};
+__device__ __noinline__ void write_tickets(PlainKept& kept) {
   is_shared(&kept);
-  kept.wait();
-  if (has_none(kept.in(), kept.pass())) return meet();  // nobody waits for nothing
-  run_other<true>(kept.in(), kept.pass(), kept.pass_address, block_shared());
+  Clerk(kept).work();
 }
 
-// Behind the warp's instruction, of what its exchanges found: what is next.
-__device__ __noinline__ PlainWay end_one(PlainKept& kept, uint32_t done) {
-  is_shared(&kept);
-  const int i = kept.own().index;
-  const Instruction& in = kept.in();
-  // When the first block had done it.
-  if (kept.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(kept.times)[i] = card_time();
+// Behind a warp's instruction, whose last ticket has that number and those flags, of what its exchanges found; returns
+// the number of the next ticket, which is there.
+__device__ __forceinline__ uint32_t end_plain(PlainKept& kept, uint32_t number, uint32_t flags, uint32_t done) {
+  const PlainKept::Tickets tickets = {kept};
   copies_wait<0>();
-  const bool product = in.what == Do::kMultiply, words = (in.worded & kWordsOut) != 0;
-  const bool waits = !words && !has_none(in, kept.pass());
-  kept.go_on(i + 1, kept.own().piece + (product ? Share(in.product, 1).of_tile() : 0), waits);
-  if (waits && i + 1 < kept.count) {
-    if (product || in.what == Do::kConvDelta) {
-      kept.meeting.arrive_when(done);
-    } else {
-      kept.meeting.arrive();
+  if ((flags & (Ticket::kTimed | Ticket::kArrives)) != 0) {
+    const int index = tickets.at(number).index;
+    if ((flags & Ticket::kTimed) != 0 && threadIdx.x == 0) at<uint64_t>(kept.times)[index] = card_time();
+    if ((flags & Ticket::kArrives) != 0 && index + 1 < kept.count) {
+      const Instruction& in = kept.instruction(index);
+      if (in.what == Do::kMultiply || in.what == Do::kConvDelta) {
+        kept.meeting.arrive_when(done);
+      } else {
+        kept.meeting.arrive();
+      }
+      tickets.wait(number + 1);
+      fetch_needed(kept.in(number + 1), kept.pass());
     }
-    fetch_needed(kept.instruction(i + 1), kept.pass());
   }
-  return kept.next();
+  tickets.leave(number);
+  tickets.wait(number + 1);
+  return number + 1;
+}
+
+// Apart, as all that follows, so that each has all registers. Products one behind the other.
+template <bool kCodes>
+__device__ __noinline__ uint32_t plain_multiply(PlainKept& kept, uint32_t number) {
+  is_shared(&kept);
+#pragma unroll 1
+  do {
+    const uint32_t of = number;
+    uint32_t flags = 0;
+    const uint32_t done = do_plain_multiply<kCodes>(kept.in(of), kept.room(of), kept.feed.span,
+                                                    PlainKept::Tickets{kept}, number, flags, [&] { kept.wait(of); });
+    number = end_plain(kept, number, flags, done);
+  } while (!kCodes && kept.ticket(number).way == PlainWay::kValues);
+  return number;
+}
+__device__ __noinline__ void stage_of_row(PlainKept& kept, uint32_t number) {
+  is_shared(&kept);
+  kept.wait(number);
+  stage_other(kept.in(number), kept.room(number));
+}
+__device__ __noinline__ uint32_t conv_delta_of_row(PlainKept& kept, uint32_t number) {
+  is_shared(&kept);
+  const uint32_t done = do_conv_delta_rows(kept.in(number), kept.pass(), blockIdx.x, gridDim.x, kept.room(number), [&] {
+    if (kept.ticket(number).has(Ticket::kWaits)) {
+      kept.meeting.wait();
+    } else {
+      meet();  // a block that has no unit meets nowhere else, and leaves
+    }          // nobody behind at what comes before
+  });
+  return end_plain(kept, number, kept.ticket(number).flags, done);
+}
+__device__ __noinline__ uint32_t attend_of_row(PlainKept& kept, uint32_t number) {
+  is_shared(&kept);
+  do_attend_row(kept.in(number), kept.pass(), kept.room(number), kept.other_room(number));
+  return end_plain(kept, number, kept.ticket(number).flags, 0);
+}
+__device__ __noinline__ uint32_t join_of_row(PlainKept& kept, uint32_t number) {
+  is_shared(&kept);
+  join_row(kept.in(number), kept.pass(), kept.room(number));
+  return end_plain(kept, number, kept.ticket(number).flags, 0);
+}
+__device__ __noinline__ uint32_t do_other(PlainKept& kept, uint32_t number) {
+  is_shared(&kept);
+  kept.wait(number);
+  if (has_none(kept.in(number), kept.pass())) {
+    meet();  // nobody waits for nothing
+  } else {
+    run_other<true>(kept.in(number), kept.pass(), kept.pass_address, block_shared());
+  }
+  return end_plain(kept, number, kept.ticket(number).flags, 0);
 }
 
 // kCodes: some products may be of codes.
@@ -153,50 +240,51 @@ __device__ __forceinline__ void run_plain_list(const ListWork& work) {
   if (warp() == kWarps) {
     Slots(work.feed).make();
     __syncthreads();
-    return feed_list(work, 1, 1, *reinterpret_cast<Instruction*>(kept.instructions[kInstructionsKept]));
+    return feed_list(work, 1, 1, *reinterpret_cast<Instruction*>(kept.instructions[kPlainInstructions]));
   }
   if (threadIdx.x == 0) {
+    kept.barriers().make();
     kept.meeting = Meeting(work.barrier);
-    kept.launch = kept.meeting.launch();
+    const bool second = (kept.meeting.with_words() & 1) != 0;
+    kept.words_bytes = work.words_bytes;
+    kept.old_words = work.words + (second ? 0 : work.words_bytes);
+    kept.second = second;
     kept.feed = work.feed;
     kept.list = work.list, kept.pass_address = work.pass, kept.times = work.times, kept.count = work.count;
   }
   copy_pass(work.pass, kept.pass_at);
-  for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, kept.instruction(i));
-  copies_wait<0>();
-  kept.go_on(0, 0, false);
   __syncthreads();
-  for (PlainWay way = kept.next(); way != PlainWay::kEnd;) {
-    switch (way) {
+  if (warp() > kWarps) return write_tickets(kept);
+  kept.barriers().wait_full(0);
+  for (uint32_t number = 0;;) {
+    switch (kept.ticket(number).way) {
+      case PlainWay::kEnd:
+        return kept.meeting.leave(kept.words_bytes != 0);
       case PlainWay::kStagedValues:
-        stage_of_row(kept);
+        stage_of_row(kept, number);
         [[fallthrough]];
       case PlainWay::kValues:
-        way = end_one(kept, plain_multiply<false>(kept));
+        number = plain_multiply<false>(kept, number);
         break;
       case PlainWay::kStagedCodes:
-        if constexpr (kCodes) stage_of_row(kept);
+        if constexpr (kCodes) stage_of_row(kept, number);
         [[fallthrough]];
       case PlainWay::kCodes:
-        if constexpr (kCodes) way = end_one(kept, plain_multiply<true>(kept));
+        if constexpr (kCodes) number = plain_multiply<true>(kept, number);
         break;
       case PlainWay::kConvDelta:
-        way = end_one(kept, conv_delta_of_row(kept));
+        number = conv_delta_of_row(kept, number);
         break;
       case PlainWay::kAttendRow:
-        attend_of_row(kept);
-        way = end_one(kept, 0);
+        number = attend_of_row(kept, number);
         break;
       case PlainWay::kJoinRow:
-        join_of_row(kept);
-        way = end_one(kept, 0);
+        number = join_of_row(kept, number);
         break;
       default:
-        do_other(kept);
-        way = end_one(kept, 0);
+        number = do_other(kept, number);
     }
   }
-  kept.meeting.leave();
 }
 
 }  // namespace baton::cuda

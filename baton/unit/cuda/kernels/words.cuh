@@ -5,56 +5,55 @@
 
 namespace baton::cuda {
 
-__device__ __forceinline__ uint64_t word_of_value(float value, uint32_t launch) {
-  return static_cast<uint64_t>(launch) << 32 | __float_as_uint(value);
+__device__ __forceinline__ uint32_t word_of_value(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return bits == kNoWord ? kNoNumberWord : bits;
 }
-__device__ __forceinline__ float value_of_word(uint64_t word) { return __uint_as_float(static_cast<uint32_t>(word)); }
-__device__ __forceinline__ bool has_come(uint64_t word, uint32_t launch) {
-  return static_cast<uint32_t>(word >> 32) == launch;
-}
+__device__ __forceinline__ bool has_come(uint32_t word) { return word != kNoWord; }
 
 // A value that may be asked for before it has come.
 class AskedWord {
  public:
-  __device__ __forceinline__ void ask(const uint64_t* from) {
+  __device__ __forceinline__ void ask(const uint32_t* from) {
     from_ = from;
     word_ = look_at_word(from);
   }
-  __device__ __forceinline__ float take(uint32_t launch) {
-    while (!has_come(word_, launch)) {
+  __device__ __forceinline__ float take() {
+    while (!has_come(word_)) {
       looked_in_vain();
       word_ = look_at_word(from_);
     }
-    return value_of_word(word_);
+    return __uint_as_float(word_);
   }
 
  private:
-  const uint64_t* from_;
-  uint64_t word_;
+  const uint32_t* from_;
+  uint32_t word_;
 };
 
-// Four of them, by each lane of a warp that is `there`; the others have zeros. All look once, as often they have come;
-// else one lane looks at its own until they come, and then all do: many that look load the second level of cache more
-// than what they wait for.
-__device__ __forceinline__ float4 four_of_words(const uint64_t* from, bool there, uint32_t launch) {
-  uint64_t words[4] = {};
-  const auto look = [&] {
-    look_at_words(from, words[0], words[1]);
-    look_at_words(from + 2, words[2], words[3]);
-    return has_come(words[0], launch) && has_come(words[1], launch) && has_come(words[2], launch) &&
-           has_come(words[3], launch);
-  };
-  bool missing = there && !look();
-  while (__any_sync(kAll, missing)) {
-    if (lane() == 0) looked_in_vain();
-    if (missing && lane() == (blockIdx.x & 31)) {
-      while (look_at_words(from, words[0], words[1]), !has_come(words[0], launch)) looked_in_vain();
-    }
-    __syncwarp();
-    if (missing) missing = !look();
+// A row that may be of words, four values by a lane (prologue.cuh): all are asked for at once, then those again that
+// had not come.
+struct RowOfWords {
+  Address from;
+  bool worded;
+
+  __device__ __forceinline__ float4 ask(int i, bool there) const {
+    uint4 words = make_uint4(0, 0, 0, 0);
+    if (there) words = look_at_four_words(at<const uint32_t>(from) + i);
+    return make_float4(__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z),
+                       __uint_as_float(words.w));
   }
-  return make_float4(value_of_word(words[0]), value_of_word(words[1]), value_of_word(words[2]),
-                     value_of_word(words[3]));
-}
+  __device__ __forceinline__ void take(float4& four, int i, bool there) const {
+    if (!worded) return;
+    const auto is_missing = [&] {
+      return there && !(has_come(__float_as_uint(four.x)) && has_come(__float_as_uint(four.y)) &&
+                        has_come(__float_as_uint(four.z)) && has_come(__float_as_uint(four.w)));
+    };
+    while (__any_sync(kAll, is_missing())) {
+      looked_in_vain();
+      if (is_missing()) four = ask(i, true);
+    }
+  }
+};
 
 }  // namespace baton::cuda

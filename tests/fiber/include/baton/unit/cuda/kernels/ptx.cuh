@@ -67,9 +67,9 @@ inline uint32_t load_acquired(const uint32_t* from) {
   fiber::look_again();
   return now;
 }
-inline void store_word(uint64_t* to, uint64_t word) { *to = word; }
-inline uint64_t look_at_word(const uint64_t* from) { return *from; }
-inline void look_at_words(const uint64_t* from, uint64_t& one, uint64_t& other) { one = from[0], other = from[1]; }
+inline void store_word(uint32_t* to, uint32_t word) { *to = word; }
+inline uint32_t look_at_word(const uint32_t* from) { return *from; }
+inline uint4 look_at_four_words(const uint32_t* from) { return *reinterpret_cast<const uint4*>(from); }
 inline void made_here(int&) {}
 inline void looked_in_vain() { fiber::look_again(); }
 
