@@ -640,10 +640,14 @@ class OverHttp(HubCase):
         body = json.dumps({"model": "org/large-GGUF"}).encode()
         with urllib.request.urlopen(urllib.request.Request(address + "/api/pull", body), timeout=60) as answer:
             answer.readline()
+            part = self.blob("org/large-GGUF", LARGE).with_suffix(".incomplete")
+            until = time.monotonic() + 30
+            while not part.exists():  # the first line comes before anything of the file is asked for
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.01)
             self.server.terminate()
             self.assertIn("error", json.loads(answer.read().splitlines()[-1]))
         self.assertEqual(self.server.wait(20), 0)
-        part = self.blob("org/large-GGUF", LARGE).with_suffix(".incomplete")
         self.assertTrue(part.exists())
 
 
