@@ -204,8 +204,9 @@ __device__ __noinline__ uint32_t conv_delta_of_row(PlainKept& kept, uint32_t num
     if (kept.ticket(number).has(Ticket::kWaits)) {
       kept.meeting.wait();
     } else {
-      meet();  // a block that has no unit meets nowhere else, and leaves
-    }          // nobody behind at what comes before
+      // A block that has no unit meets nowhere else, and leaves nobody behind at what comes before.
+      meet();
+    }
   });
   return end_plain(kept, number, kept.ticket(number).flags, done);
 }

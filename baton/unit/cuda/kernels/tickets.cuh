@@ -33,13 +33,13 @@ struct Ticket {
   static constexpr Flag kWaits = 1;    // all blocks arrive behind the instruction before, and its outputs are no words
   static constexpr Flag kArrives = 2;  // the same of this one
   static constexpr Flag kLast = 4;     // of its instruction
-  static constexpr Flag kOneByOne =
-      8;  // a product of several rounds: each piece makes room as soon as it has been multiplied
+  // A product of several rounds: each piece makes room as soon as it has been multiplied.
+  static constexpr Flag kOneByOne = 8;
   static constexpr Flag kTimed = 16;  // the block notes when it had done the instruction
   PlainWay way;
   int32_t index;  // of the instruction
   uint32_t flags;
-  int32_t empty;
+  int32_t unused;
   // Of a product, of each warp the pieces of its set: where they lie in the block's shared memory, multiples of 16,
   // with the number of the matrix, and the barrier `full` of the bundle, a multiple of 8, with the parity of its phase;
   // 0, behind the last that it has. `empty` lies 8 behind `full`.
