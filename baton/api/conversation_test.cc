@@ -60,6 +60,35 @@ class Turns : public testing::Test {
   std::unique_ptr<Runtime> runtime_;
 };
 
+// What follows a stop string begins from a checkpoint: the answer is complete, not cancelled.
+TEST_F(Turns, AStopStringKeepsWhatWasSaid) {
+  const Conversation options = conversation(ReuseMode::kOff, 1);
+  CompletionRequest asked{.request = runtime_->make_request({}), .stops = {}};
+  options.prepare(asked.request);
+  for (int i = 0; i < 40; ++i) asked.request.tokens.push_back(300 + i), asked.request.tokens.push_back(700 + i);
+  asked.request.max_new_tokens = 400;
+  asked.request.stop_ids.clear();
+  const auto whole = runtime_->complete(asked, {}, {});
+  ASSERT_TRUE(whole) << whole.error().message;
+  ASSERT_EQ(whole->ids.size(), 400u);
+
+  asked.request.tenant = 2;
+  asked.request.reuse = ReuseMode::kAny;
+  asked.stops = {whole->text.substr(whole->text.find_first_not_of(' ') + 8, 3)};
+  const auto cut = runtime_->complete(asked, {}, {});
+  ASSERT_TRUE(cut) << cut.error().message;
+  EXPECT_EQ(cut->ended, Ended::kStopString);
+  ASSERT_LT(cut->ids.size(), 100u);
+
+  const size_t prompt = asked.request.tokens.size();
+  asked.request.tokens.insert(asked.request.tokens.end(), whole->ids.begin(), whole->ids.end());
+  asked.request.max_new_tokens = 1;
+  asked.stops.clear();
+  const auto next = runtime_->complete(asked, {}, {});
+  ASSERT_TRUE(next) << next.error().message;
+  EXPECT_GT(next->stats.reused_tokens, prompt);
+}
+
 TEST_F(Turns, BeginWhereIdlePrefillEnded) {
   const std::string first = "What is a tree, and what grows on it?", second = "And what is a leaf of it?";
   Conversation plain = conversation(ReuseMode::kOff, 1), idle = conversation(ReuseMode::kAny, 2);
