@@ -92,7 +92,13 @@ void run(const Step& step, const Pass& pass, Way way, int blocks, Order order) {
   const auto body = [&] {
     const auto block = static_cast<int>(blockIdx.x);
     if (way == Way::kAny) do_conv_delta(step.in(), pass, blockIdx.x, gridDim.x, shared);
-    if (way == Way::kRows) do_conv_delta_rows(step.in(), pass, blockIdx.x, gridDim.x, shared, [] { meet(); });
+    if (way == Way::kRows) {
+      const Op& op = step.in().op;
+      DeltaUnit first = {};
+      if (static_cast<int>(blockIdx.x) < DeltaUnit::count(op, pass.runs, 1))
+        first = DeltaUnit(op, static_cast<int>(blockIdx.x), 1);
+      do_conv_delta_rows(step.in(), pass, blockIdx.x, gridDim.x, first, shared, [] { meet(); });
+    }
     if (way == Way::kMany)
       DeltaOfMany(step.in(), pass, blocks, *reinterpret_cast<DeltaMany*>(shared)).run(block, blocks);
   };

@@ -245,7 +245,8 @@ TEST(CudaListKernel, WeightsComeAcrossInstructions) {
 }
 
 TEST(CudaListKernel, PlainListsOfOneRow) {
-  for (const Kind& kind : {kPlain, Kind{Form::kF16}, kCoded, Kind{Form::kCodes, 4, 5, 0, false, true}}) {
+  for (const Kind& kind :
+       {kPlain, Kind{Form::kF16}, kCoded, Kind{Form::kCodes, 4, 5, 0, false, true}, kind_of(Packing::kQ8_0)}) {
     for (const Way way : {Way::kPlain, Way::kWords}) {
       for (uint32_t seed = 1; seed < 4; ++seed) check_list(kind, kLargeCard, Order::kRandom, seed, way);
       check_list(kind, kLargeCard, Order::kForward, 1, way);
@@ -285,6 +286,19 @@ TEST(CudaListKernel, PlainProductsHaveTheBitsOfOthers) {
   cases.push_back({{Form::kCodes, 4, 8, 5, true}, 1, 1024, {40, 30, 20, 10}, Prologue::kRms, 1024});
   cases.back().others = {{Form::kCodes, 6, 8, 4}, kCoded, {Form::kCodes, 4, 5, 0, false, true}};
   cases.push_back({kCoded, 1, 3584, {67, 67}, Prologue::kRms, 3584, Epilogue::kSwiGlu});
+  for (const Packing packing : kPackings) {
+    const Kind kind = kind_of(packing);
+    cases.push_back({kind, 1, 1024, {130, 70}, Prologue::kRms, 1024});
+    cases.push_back({kind, 1, 3584, {67, 67}, Prologue::kRms, 3584, Epilogue::kSwiGlu});
+    cases.push_back({kind, 1, 2560, {3}, Prologue::kGate, 64, Epilogue::kAdd});  // fewer outputs than warps
+    cases.push_back({kind, 1, 256, {660}, Prologue::kNone, 0});                  // several rounds
+    cases.push_back({kind, 1, 1024, {40, 30}, Prologue::kRms, 1024});
+    cases.back().others = {{Form::kCodes, 6, 8, 4}};  // taken apart as it says of itself
+  }
+  for (const int rows : {30, 200}) {  // one round, and several
+    cases.push_back({kind_of(Packing::kQ8_0), 1, 2560, {rows, 30, 20, 10}, Prologue::kRms, 2560});
+    cases.back().others = {kind_of(Packing::kQ4_K), kind_of(Packing::kQ5_K), kind_of(Packing::kQ6_K)};
+  }
   cases.push_back({{Form::kCodes, 6, 8, 4}, 1, 2560, {130}, Prologue::kGate, 64, Epilogue::kAdd});
   for (const Case& of : cases) {
     SCOPED_TRACE(name_of(of));
@@ -296,6 +310,8 @@ TEST(CudaListKernel, PlainProductsHaveTheBitsOfOthers) {
     work.feed = plan_feed({&in, 1}, kLargeCard);
     share_out(in, work.feed, 5);
     ASSERT_TRUE(is_plain(in, work.feed));
+    const bool mixed = of.others.size() == 3 && of.others[0].packing != Packing::kOther;
+    ASSERT_EQ(in.product.packing, mixed ? Packing::kMixed : of.others.empty() ? of.kind.packing : Packing::kOther);
     uint32_t barrier[64] = {};
     work.list = reinterpret_cast<Address>(&in), work.count = 1, work.first_product = chain_products({&in, 1});
     work.pass = reinterpret_cast<Address>(&pass), work.barrier = reinterpret_cast<Address>(barrier);

@@ -108,6 +108,10 @@ void copy_ahead(uint32_t to, const void* from, uint32_t bytes) {
   std::memset(shared_pointer(to), 0xff, bytes);
   current_thread->copies.push_back({shared_pointer(to), from, bytes});
 }
+void put_here(uint32_t to, const void* what, uint32_t bytes) {
+  if (to % bytes != 0) die("puts down what is not aligned");
+  std::memcpy(shared_pointer(to), what, bytes);
+}
 void copies_end_group() { current_thread->ends.push_back(current_thread->copies.size()); }
 void copies_wait(size_t left) {
   std::vector<size_t>& ends = current_thread->ends;

@@ -67,6 +67,8 @@ void copy_ahead(uint32_t to, const void* from, uint32_t bytes);
 void copies_end_group();
 void copies_wait(size_t left);  // for all groups but the last `left`
 
+void put_here(uint32_t to, const void* what, uint32_t bytes);  // at once
+
 // A barrier in shared memory (mbarrier), 8 bytes at `at`. Copies that it waits for come when somebody asks whether the
 // phase of a parity has ended; whoever hears no lets others go on.
 void make_barrier(uint32_t at, uint32_t arrivals);

@@ -11,6 +11,7 @@
 
 #include "baton/base/float.h"
 #include "baton/base/status.h"
+#include "baton/unit/cuda/packings.h"
 #include "baton/unit/cuda/reference.h"
 #include "baton/unit/cuda/strips.h"
 
@@ -78,6 +79,11 @@ void Desk::scales(Form form, unsigned char* to, size_t count, float about) {
   }
 }
 
+Kind kind_of(Packing packing) {
+  const Matrix as = packed_as(packing);
+  return {as.form, as.bits, as.block_log2, as.part_log2, as.has_minimums, false, as.scale_form, packing};
+}
+
 Matrix Desk::matrix(const Kind& kind, int rows, int columns) {
   Matrix made;
   made.rows = rows, made.columns = columns, made.pitch = pitch_of(columns), made.form = kind.form;
@@ -104,6 +110,8 @@ void Desk::codes(const Kind& kind, Matrix& made) {
   made.has_minimums = kind.minimums;
   made.zero = static_cast<int16_t>(kind.table ? 0 : kind.bits == 8 ? 3 : (1 << kind.bits) / 2);
   made.unit = 0.5f;
+  if (kind.packing != Packing::kOther) made.zero = packed_as(kind.packing).zero, made.unit = 1;
+  made.packing = packing_of(made);
   for (int i = 0; i < 16; ++i) made.table[i] = static_cast<int8_t>(i * i / 2 - 50 + i);
   lay_strips(made);
   const size_t block = size_t{1} << std::max(kind.block_log2, kind.part_log2);
@@ -126,7 +134,7 @@ void Desk::strip(const Kind& kind, const Matrix& of, unsigned char* to, int colu
   // So that sums are about 1.
   const float largest = kind.table ? 60.0f : static_cast<float>(1 << kind.bits) / 2;
   const float parts = kind.part_log2 != 0 ? 40.0f : 1.0f;
-  const float unit = 2.0f / (largest * parts * std::sqrt(static_cast<float>(of.columns)));
+  const float unit = 1.0f / of.unit / (largest * parts * std::sqrt(static_cast<float>(of.columns)));
   const auto blocks = static_cast<size_t>(columns >> kind.block_log2);
   const ScalePlaces places = scale_places(of, columns / kGroup);
   to += planes_bytes(of.bits, columns / kGroup);

@@ -19,7 +19,9 @@ struct Kind {
   int bits = 0, block_log2 = 5, part_log2 = 0;
   bool minimums = false, table = false;
   Form scale_form = Form::kF16;
+  Packing packing = Packing::kOther;  // made by kind_of
 };
+Kind kind_of(Packing packing);
 
 // Makes what instructions work on, and owns it. Reading or writing behind the end of anything, by 16 bytes or more,
 // ends the process.

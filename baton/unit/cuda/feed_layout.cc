@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "baton/unit/cuda/mixers_geometry.h"
+#include "baton/unit/cuda/packings.h"
 
 namespace baton::cuda {
 namespace {
@@ -59,6 +60,7 @@ void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks) {
   for (int32_t i = 1; i < in.matrices; ++i)
     one = one && in.matrix[i].form == in.matrix[0].form && in.matrix[i].bits == in.matrix[0].bits;
   to.form = in.matrix[0].form;
+  to.packing = packing_of(in);
   to.flags = static_cast<uint8_t>((pairs ? ProductShares::kPairs : 0) | (by_fours(in) ? ProductShares::kFours : 0) |
                                   (tile_rows(in, kTile, plan.work_bytes) == kTile ? ProductShares::kTiles : 0) |
                                   (one ? ProductShares::kOneForm : 0));

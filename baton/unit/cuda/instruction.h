@@ -37,6 +37,9 @@ BATON_BOTH constexpr int32_t pitch_of(int32_t width) { return (width + kPadding 
 // What values are stored as. kCodes: integers of `bits` bits with scales.
 enum class Form : uint8_t { kF32, kF16, kBF16, kCodes };
 
+// How codes are packed, where kernels know it: packings.h.
+enum class Packing : uint8_t { kOther, kQ8_0, kQ4_K, kQ5_K, kQ6_K, kMixed };
+
 // A weight [rows, columns] on the card: values of a type one after the other, or codes with what scales them
 // (quant/coding.h: value = unit * (d * s * v - m * n), v = table[code] or code - zero; no parts: s = n = 1).
 //   dense  [rows][pitch]
@@ -66,6 +69,7 @@ struct Matrix {
   uint8_t part_log2 = 0;   // values that share s and n: 4 or more; 0: there are no parts
   bool has_minimums = false;
   bool has_table = false;
+  Packing packing = Packing::kOther;  // that all of these are of
   int16_t zero = 0;
   alignas(4) int8_t table[16] = {};
   float unit = 1;
@@ -195,6 +199,7 @@ struct alignas(16) ProductShares {
   // A bundle of pieces, kBundle at most: as many spans of 2^bundle_log2 rows. Bytes in a slot from row to row and
   // from span to span: those of the matrix, where all matrices are stored alike.
   uint8_t bundle_log2 = 0;
+  Packing packing = Packing::kOther;  // of all matrices; kMixed: each of one of the others
   int32_t row_stride = 0, span_stride = 0;
 
   enum Flag : uint8_t {

@@ -7,6 +7,7 @@
 
 #include "baton/base/bytes.h"
 #include "baton/quant/codec.h"
+#include "baton/unit/cuda/packings.h"
 #include "baton/unit/cuda/strips.h"
 
 namespace baton::cuda {
@@ -269,6 +270,7 @@ void describe_codes(const FormatLine& line, Shape& shape) {
   if (m.has_table) std::memcpy(m.table, values_of(coding.table), size_t{1} << coding.bits);
   m.unit = 1.0f / static_cast<float>(1 << coding.halvings);
   m.has_minimums = coding.minimums;
+  m.packing = packing_of(m);
   lay_strips(m);
 }
 

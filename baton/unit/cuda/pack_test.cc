@@ -3,13 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "baton/quant/samples_test.h"
 #include "baton/unit/cuda/codes.h"
+#include "baton/unit/cuda/packings.h"
 
 namespace baton::cuda {
 namespace {
@@ -203,6 +207,32 @@ TEST(CudaPack, ShapesOfTypes) {
   EXPECT_EQ(shape_of(DType::kQ4_K, 1, 1024).matrix.row_bytes, 512 + 8 + 8 + 64) << "a whole strip";
   EXPECT_EQ(shape_of(DType::kQ4_K, 1, 2304).matrix.row_bytes, 2 * 592 + 128 + 2 * 4 + 16 + 8) << "and a fourth of one";
   EXPECT_EQ(shape_of(DType::kF16, 4, 5).row_bytes(), 128u);
+}
+
+// Kernels know what is packed so, and take all else by what a matrix says of itself.
+TEST(CudaPack, PackingsAreThoseOfTheirTypes) {
+  constexpr std::pair<DType, Packing> kKnown[] = {{DType::kQ8_0, Packing::kQ8_0},
+                                                  {DType::kQ4_K, Packing::kQ4_K},
+                                                  {DType::kQ5_K, Packing::kQ5_K},
+                                                  {DType::kQ6_K, Packing::kQ6_K}};
+  static_assert(std::size(kKnown) == std::size(kPackings));
+  for (const auto& [dtype, packing] : kKnown) {
+    Instruction in;
+    in.matrices = 2;
+    in.matrix[0] = shape_of(dtype, 8, 1024).matrix;
+    in.matrix[1] = shape_of(dtype, 3, 1024).matrix;
+    EXPECT_EQ(packing_of(in), packing);
+    for (size_t i = 0; i < std::size(kFormatLines); ++i) {
+      const auto other = static_cast<DType>(i);
+      if (other == dtype || !is_native(other)) continue;
+      in.matrix[1] = shape_of(other, 3, 1024).matrix;
+      const bool known =
+          std::any_of(std::begin(kKnown), std::end(kKnown), [&](const auto& one) { return one.first == other; });
+      EXPECT_EQ(packing_of(in), known ? Packing::kMixed : Packing::kOther) << i;
+    }
+    in.matrix[1] = shape_of(dtype, 3, 1024, true).matrix;
+    EXPECT_EQ(packing_of(in), Packing::kOther) << "unpacked, to f32";
+  }
 }
 
 }  // namespace

@@ -143,18 +143,21 @@ struct DeltaOfRow {
   }
 };
 
+// `first`: the block's first unit, if it has one: to find it out takes some divisions.
 // wait(): until what the instruction before has written is there, as far as it is not words. `out` is
 // written by exchanges, and what they return is returned, or as words: nobody else reads the rest in the same launch.
 template <class Wait>
 __device__ __forceinline__ uint32_t do_conv_delta_rows(const Instruction& in, const Pass& pass, uint32_t block,
-                                                       uint32_t blocks, unsigned char* shared, Wait wait) {
+                                                       uint32_t blocks, const DeltaUnit& first, unsigned char* shared,
+                                                       Wait wait) {
   DeltaRowShared& room = *reinterpret_cast<DeltaRowShared*>(shared);
   const int units = DeltaUnit::count(in.op, pass.runs, 1);
   const bool has_columns = static_cast<int>(warp()) < kDeltaRowWarps;
   uint32_t done = 0;
   if (static_cast<int>(block) >= units) wait();
   for (int number = static_cast<int>(block); number < units; number += static_cast<int>(blocks)) {
-    const DeltaUnit unit(in.op, number, 1);
+    DeltaUnit unit = first;
+    if (number != static_cast<int>(block)) unit = DeltaUnit(in.op, number, 1);
     const Run& run = pass.run[unit.run];
     const DeltaBringer bringer(in.op, unit);
     if (has_columns) {

@@ -49,7 +49,7 @@ __device__ __forceinline__ void round_fours(const float4& four, const IntegerRow
   for (int o = 4; o > 0; o /= 2) largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, o));
   const uint32_t eight = 0xffu << (lane() & 24u);
   bad = (__ballot_sync(kAll, bad) & eight) != 0;
-  const float step = largest / 32512.0f, by = step > 0 ? 1.0f / step : 0.0f;
+  const float step = largest * (1.0f / 32512.0f), by = step > 0 ? quotient(1.0f, step) : 0.0f;
   uint32_t highs = 0, lows = 0;
   int sum = 0;
 #pragma unroll

@@ -182,7 +182,8 @@ struct IntegerGroup {
     for (int i = 0; i < 4; ++i) chunks[i] = row.chunks[i * groups + group];
     facts = row.facts[group];
   }
-  template <int kBits>
+  // kZero, kMinimums: whether there is a zero, and minimums; without them sums have the same bits.
+  template <int kBits, bool kZero = true, bool kMinimums = true>
   __device__ __forceinline__ float times(const Group<kBits>& q, const Scales& scales, float zero) const {
     const float sum[2] = {facts.y, facts.z};
     float value = 0;
@@ -196,9 +197,10 @@ struct IntegerGroup {
         highs = __dp4a(static_cast<int>(q.words[4 * half + i]), static_cast<int>(h[i]), highs);
         lows = __dp4a(static_cast<int>(q.words[4 * half + i]), static_cast<int>(l[i]), lows);
       }
-      const float product = static_cast<float>(256 * highs + lows) - zero * sum[half];
+      float product = static_cast<float>(256 * highs + lows);
+      if constexpr (kZero) product -= zero * sum[half];
       value = fmaf(scales.d[half], product, value);
-      value = fmaf(-scales.m[half], sum[half], value);
+      if constexpr (kMinimums) value = fmaf(-scales.m[half], sum[half], value);
     }
     return facts.x * value;
   }

@@ -13,6 +13,11 @@ __device__ __forceinline__ void is_shared(const void* what) { __builtin_assume(_
 __device__ __forceinline__ uint32_t shared_address(const void* in) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(in));
 }
+// At once, as a compiler that has lost sight of where it lies would not.
+__device__ __forceinline__ void put_four(uint32_t to, const float4& four) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(four.x), "f"(four.y), "f"(four.z), "f"(four.w)
+               : "memory");
+}
 // 16 bytes, or zeros.
 __device__ __forceinline__ void copy_ahead(uint32_t to, const void* from, bool valid) {
   const int bytes = valid ? 16 : 0;
@@ -104,6 +109,15 @@ __device__ __forceinline__ bool has_ended(uint32_t at, uint32_t parity) {
                : "r"(at), "r"(parity)
                : "memory");
 #endif
+  return ended != 0;
+}
+// The same without waiting: several may be asked one behind the other.
+__device__ __forceinline__ bool has_ended_now(uint32_t at, uint32_t parity) {
+  uint32_t ended;
+  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(ended)
+               : "r"(at), "r"(parity)
+               : "memory");
   return ended != 0;
 }
 __device__ __forceinline__ void wait_for(uint32_t at, uint32_t parity) {

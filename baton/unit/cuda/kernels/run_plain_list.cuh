@@ -58,6 +58,12 @@ struct PlainKept {
 };
 static_assert(sizeof(PlainKept) <= kKeptBytes && sizeof(Instruction) % 16 == 0);
 
+// The block's first unit of a kConvDelta, if it has one: in its ticket, where a product's has pieces.
+__device__ __forceinline__ DeltaUnit& unit_in(Ticket& ticket) {
+  static_assert(sizeof(DeltaUnit) <= sizeof(ticket.piece) && alignof(DeltaUnit) <= alignof(uint32_t));
+  return *reinterpret_cast<DeltaUnit*>(&ticket.piece);
+}
+
 __device__ __forceinline__ bool has_none(const Instruction& in, const Pass& pass) {
   return in.what == Do::kAttendJoin && !has_parts(in, pass);
 }
@@ -117,8 +123,10 @@ class Clerk {
   }
   __device__ __forceinline__ static PlainWay way_of(const Instruction& in) {
     const bool staged = !in.product.has(ProductShares::kFours);
-    if (in.what == Do::kMultiply && in.product.form == Form::kCodes)
-      return staged ? PlainWay::kStagedCodes : PlainWay::kCodes;
+    if (in.what == Do::kMultiply && in.product.form == Form::kCodes) {
+      if (staged) return PlainWay::kStagedCodes;
+      return in.product.packing == Packing::kOther ? PlainWay::kCodes : way_of_packing(in.product.packing);
+    }
     if (in.what == Do::kMultiply) return staged ? PlainWay::kStagedValues : PlainWay::kValues;
     if (in.what == Do::kConvDelta) return PlainWay::kConvDelta;
     if (in.what == Do::kAttendRow) return PlainWay::kAttendRow;
@@ -130,6 +138,9 @@ class Clerk {
                            (kept_.times != 0 && blockIdx.x == 0 ? Ticket::kTimed : 0);
     waits_ = arrives;
     const PlainWay way = way_of(in);
+    if (way == PlainWay::kConvDelta && lane() == 0 &&
+        static_cast<int>(blockIdx.x) < DeltaUnit::count(in.op, kept_.pass().runs, 1))
+      unit_in(kept_.ticket(number_)) = DeltaUnit(in.op, static_cast<int>(blockIdx.x), 1);
     if (in.what != Do::kMultiply) return end_ticket(way, index, flags | Ticket::kLast);
     const PlainShare share(in.product);
     const int rounds = share.rounds();
@@ -179,18 +190,28 @@ __device__ __forceinline__ uint32_t end_plain(PlainKept& kept, uint32_t number, 
   return number + 1;
 }
 
+// Which products a call of plain_multiply goes on with; kEnd: with none.
+template <class Held>
+__device__ __forceinline__ constexpr PlainWay way_of() {
+  if constexpr (kIsPacked<Held>) {
+    return way_of_packing(Held::kPacked);
+  } else {
+    return kOfCodes<Held> ? PlainWay::kEnd : PlainWay::kValues;
+  }
+}
+
 // Apart, as all that follows, so that each has all registers. Products one behind the other.
-template <bool kCodes>
+template <class Held>
 __device__ __noinline__ uint32_t plain_multiply(PlainKept& kept, uint32_t number) {
   is_shared(&kept);
 #pragma unroll 1
   do {
     const uint32_t of = number;
     uint32_t flags = 0;
-    const uint32_t done = do_plain_multiply<kCodes>(kept.in(of), kept.room(of), kept.feed.span,
-                                                    PlainKept::Tickets{kept}, number, flags, [&] { kept.wait(of); });
+    const uint32_t done = do_plain_multiply<Held>(kept.in(of), kept.room(of), kept.feed.span, PlainKept::Tickets{kept},
+                                                  number, flags, [&] { kept.wait(of); });
     number = end_plain(kept, number, flags, done);
-  } while (!kCodes && kept.ticket(number).way == PlainWay::kValues);
+  } while (way_of<Held>() != PlainWay::kEnd && kept.ticket(number).way == way_of<Held>());
   return number;
 }
 __device__ __noinline__ void stage_of_row(PlainKept& kept, uint32_t number) {
@@ -200,14 +221,17 @@ __device__ __noinline__ void stage_of_row(PlainKept& kept, uint32_t number) {
 }
 __device__ __noinline__ uint32_t conv_delta_of_row(PlainKept& kept, uint32_t number) {
   is_shared(&kept);
-  const uint32_t done = do_conv_delta_rows(kept.in(number), kept.pass(), blockIdx.x, gridDim.x, kept.room(number), [&] {
-    if (kept.ticket(number).has(Ticket::kWaits)) {
-      kept.meeting.wait();
-    } else {
-      // A block that has no unit meets nowhere else, and leaves nobody behind at what comes before.
-      meet();
-    }
-  });
+  const DeltaUnit& first = unit_in(kept.ticket(number));
+  is_shared(&first);
+  const uint32_t done =
+      do_conv_delta_rows(kept.in(number), kept.pass(), blockIdx.x, gridDim.x, first, kept.room(number), [&] {
+        if (kept.ticket(number).has(Ticket::kWaits)) {
+          kept.meeting.wait();
+        } else {
+          // A block that has no unit meets nowhere else, and leaves nobody behind at what comes before.
+          meet();
+        }
+      });
   return end_plain(kept, number, kept.ticket(number).flags, done);
 }
 __device__ __noinline__ uint32_t attend_of_row(PlainKept& kept, uint32_t number) {
@@ -265,13 +289,25 @@ __device__ __forceinline__ void run_plain_list(const ListWork& work) {
         stage_of_row(kept, number);
         [[fallthrough]];
       case PlainWay::kValues:
-        number = plain_multiply<false>(kept, number);
+        number = plain_multiply<HeldValues>(kept, number);
         break;
       case PlainWay::kStagedCodes:
         if constexpr (kCodes) stage_of_row(kept, number);
         [[fallthrough]];
       case PlainWay::kCodes:
-        if constexpr (kCodes) number = plain_multiply<true>(kept, number);
+        if constexpr (kCodes) number = plain_multiply<HeldIntegers>(kept, number);
+        break;
+#define BATON_CASE(packing)                                                                    \
+  case PlainWay::packing:                                                                      \
+    if constexpr (kCodes) number = plain_multiply<HeldPacked<Packing::packing>>(kept, number); \
+    break;
+        BATON_CASE(kQ8_0)
+        BATON_CASE(kQ4_K)
+        BATON_CASE(kQ5_K)
+        BATON_CASE(kQ6_K)
+#undef BATON_CASE
+      case PlainWay::kMixed:
+        if constexpr (kCodes) number = plain_multiply<HeldMixed>(kept, number);
         break;
       case PlainWay::kConvDelta:
         number = conv_delta_of_row(kept, number);

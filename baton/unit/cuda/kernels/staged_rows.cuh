@@ -34,7 +34,7 @@ struct Staged {
   __device__ __forceinline__ void put_halves(int i, const float4& four) const {
     if (i >= stride) return;
     const auto at = static_cast<uint32_t>(i);
-    *reinterpret_cast<float4*>(floats(0) + (at & ~255u) + (at & 4u) * 32 + (at & 248u) / 2) = four;
+    put_four(shared_address(xs) + ((at & ~255u) + (at & 4u) * 32 + (at & 248u) / 2) * 4, four);
   }
   // Four of them from i on, 128 by a warp; none from end() on.
   __device__ __forceinline__ void put(int r, int i, const float4& four) const {
@@ -58,16 +58,30 @@ class Factors {
   // Behind a meeting: the same in all threads.
   __device__ __forceinline__ float of(int r) const {
     if (!late_) return 1;
-    float sum = 0;
+    float sums[4];
 #pragma unroll
-    for (int i = 0; i < kWarps; i += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(squares(r) + i);
-      sum += (four.x + four.y) + (four.z + four.w);
-    }
-    return rsqrtf(quotient(sum, static_cast<float>(width_)) + eps_);
+    for (int i = 0; i < 4; ++i) sums[i] = of_four(r, i);
+    return factor((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  }
+  // of(0) by a warp together, which has it sooner, and nobody decides by what is read.
+  __device__ __forceinline__ float of_row() const {
+    float sum = of_four(0, static_cast<int>(lane() & 3));
+    sum += __shfl_xor_sync(kAll, sum, 1);
+    sum += __shfl_xor_sync(kAll, sum, 2);
+    const float made = factor(sum);
+    return late_ ? made : 1.0f;
   }
 
  private:
+  static_assert(kWarps == 16);
+  __device__ __forceinline__ float of_four(int r, int i) const {
+    const float4 four = *reinterpret_cast<const float4*>(squares(r) + 4 * i);
+    return (four.x + four.y) + (four.z + four.w);
+  }
+  __device__ __forceinline__ float factor(float sum) const {
+    return rsqrtf(quotient(sum, static_cast<float>(width_)) + eps_);
+  }
+
   float* squares_;  // [kTile][kWarps]
   int width_;
   float eps_;

@@ -25,8 +25,17 @@ enum class PlainWay : int32_t {
   kConvDelta,
   kAttendRow,
   kJoinRow,
-  kOther
+  kOther,
+  kQ8_0,  // in the order of Packing, and all of them
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kMixed
 };
+BATON_BOTH constexpr PlainWay way_of_packing(Packing packing) {
+  return static_cast<PlainWay>(static_cast<int32_t>(PlainWay::kOther) + static_cast<int32_t>(packing));
+}
+static_assert(way_of_packing(Packing::kMixed) == PlainWay::kMixed);
 
 struct Ticket {
   using Flag = uint32_t;

@@ -15,6 +15,7 @@ namespace baton::cuda {
 
 inline void is_shared(const void*) {}
 inline uint32_t shared_address(const void* in) { return fiber::shared_address(in); }
+inline void put_four(uint32_t to, const float4& four) { fiber::put_here(to, &four, 16); }
 inline void copy_ahead(uint32_t to, const void* from, bool valid) { fiber::copy_ahead(to, valid ? from : nullptr, 16); }
 inline void copy_ahead(uint32_t to, const void* from) { fiber::copy_ahead(to, from, 16); }
 enum class Policy : uint8_t { kPassesBy };
@@ -42,6 +43,7 @@ inline void barriers_made() {}
 inline void arrive(uint32_t at) { fiber::arrive(at); }
 inline void arrive_behind_copies(uint32_t at) { fiber::arrive_behind_copies(at); }
 inline bool has_ended(uint32_t at, uint32_t parity) { return fiber::has_ended(at, parity); }
+inline bool has_ended_now(uint32_t at, uint32_t parity) { return fiber::has_ended(at, parity); }
 inline void wait_for(uint32_t at, uint32_t parity) {
   while (!has_ended(at, parity)) {
   }
