@@ -183,29 +183,30 @@ struct PieceBundle {
     spans = min(static_cast<int>(kBundle), share.spans - span);
   }
   __device__ __forceinline__ int pieces() const { return rows * spans; }
-  // What it is copied by, as piece_runs: one run, where its rows lie as its slot has them.
+  // What it is copied by, as piece_runs: one run for rows of one matrix that lie as its slot has them.
   template <class Run>
   __device__ __forceinline__ void runs(const Instruction& in, const Share& share, int wide, Run&& run) const {
     const Bundling& by = share.bundling;
-    const auto line_of_row = [&](int r) {
+    for (int r = 0; r < rows;) {
       const int of_all = share.begin + output + r;
-      return by.both != 0 ? Line{second, of_all} : line_of_output(in, of_all);
-    };
-    const Line line = line_of_row(0);
-    const Matrix& matrix = in.matrix[line.matrix];
-    if (matrix.row_bytes == by.row_stride && line.row + rows <= matrix.rows &&
-        (matrix.form != Form::kCodes || wide == kStrip)) {
-      const int at = span * by.span_stride, left = matrix.row_bytes - at;
-      const int bytes = span + spans == share.spans ? (rows - 1) * matrix.row_bytes + left : spans * by.span_stride;
-      return run(row_at(matrix, line.row) + at, 0, static_cast<uint32_t>(bytes));
-    }
-    for (int r = 0; r < rows; ++r) {
-      const Line own = line_of_row(r);
+      const Line line = by.both != 0 ? Line{second, of_all} : line_of_output(in, of_all);
+      const Matrix& matrix = in.matrix[line.matrix];
+      const auto to = static_cast<uint32_t>(r * by.row_stride);
+      if (matrix.row_bytes == by.row_stride && (matrix.form != Form::kCodes || wide == kStrip)) {
+        const int together = min(rows - r, matrix.rows - line.row);
+        const int at = span * by.span_stride, left = matrix.row_bytes - at;
+        const int bytes =
+            span + spans == share.spans ? (together - 1) * matrix.row_bytes + left : spans * by.span_stride;
+        run(row_at(matrix, line.row) + at, to, static_cast<uint32_t>(bytes));
+        r += together;
+        continue;
+      }
       for (int s = 0; s < spans; ++s)
-        piece_runs(in.matrix[own.matrix], own.row, (span + s) * wide, wide,
-                   [&](const unsigned char* from, uint32_t to, uint32_t bytes) {
-                     run(from, static_cast<uint32_t>(r * by.row_stride + s * by.span_stride) + to, bytes);
+        piece_runs(matrix, line.row, (span + s) * wide, wide,
+                   [&](const unsigned char* from, uint32_t at, uint32_t bytes) {
+                     run(from, to + static_cast<uint32_t>(s * by.span_stride) + at, bytes);
                    });
+      ++r;
     }
   }
 };
@@ -222,19 +223,26 @@ __device__ __forceinline__ void feed_product(const Instruction& in, const Share&
       for (uint32_t base = 0; base < count; base += 32) {
         const uint32_t i = base + lane(), number = first + tile + i;
         const PieceBundle bundle(share, min(i, count - 1));
-        const uint32_t end = min(32u, count - base);
+        // Each lane finds out what its bundle is copied by before the first is asked for, not between two of them.
+        const unsigned char* begin = nullptr;
+        uint32_t bytes = 0, runs = 0;
+        bundle.runs(in, share, plan.span, [&](const unsigned char* from, uint32_t, uint32_t of_run) {
+          if (runs++ == 0) begin = from;
+          bytes += of_run;
+        });
+        const uint32_t end = min(32u, count - base), full = slots.full(number), to = slots.place(number);
         for (uint32_t of = 0; of < end; of += bulk) {
           if (lane() - of < bulk && i < count) {
-            const uint32_t full = slots.full(number), to = slots.place(number);
-            uint32_t bytes = 0;
-            bundle.runs(in, share, plan.span,
-                        [&](const unsigned char*, uint32_t, uint32_t of_run) { bytes += of_run; });
             slots.wait_empty(number);
             slots.release_missing(number, bundle.pieces());
             arrive_with_bulk(full, bytes);
-            bundle.runs(in, share, plan.span, [&](const unsigned char* from, uint32_t at, uint32_t of_run) {
-              copy_in_bulk(to + at, from, of_run, full, passing);
-            });
+            if (runs == 1) {
+              copy_in_bulk(to, begin, bytes, full, passing);
+            } else {
+              bundle.runs(in, share, plan.span, [&](const unsigned char* from, uint32_t at, uint32_t of_run) {
+                copy_in_bulk(to + at, from, of_run, full, passing);
+              });
+            }
           }
           __syncwarp();
         }

@@ -78,7 +78,7 @@ struct HeldValues {
   // The same of the first kCount rows of a set, for one reading of x.
   template <Form kForm, int kCount>
   __device__ __forceinline__ void times_each(const unsigned char* const (&pieces)[kSet], float (&sums)[kSet][1]) const {
-#pragma unroll 1
+#pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       if (!has(c)) break;
       const float4 low = *reinterpret_cast<const float4*>(from + c * 256);
