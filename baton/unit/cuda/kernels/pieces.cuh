@@ -51,8 +51,11 @@ struct HeldValues {
   __device__ __forceinline__ HeldValues(const Staged& staged, int first, int wide)
       : HeldValues(staged.pitch, staged.xs, first, wide) {}
   __device__ __forceinline__ HeldValues(int pitch, const unsigned char* xs, int first, int wide)
-      : from(reinterpret_cast<const float*>(xs) + first + static_cast<int>(lane()) * 4),
-        columns(min(wide, pitch - first)) {}
+      : columns(min(wide, pitch - first)) {
+    int own = first + static_cast<int>(lane()) * 4;
+    made_here(own);
+    from = reinterpret_cast<const float*>(xs) + own;
+  }
   __device__ __forceinline__ bool has(int c) const { return (c * 32 + static_cast<int>(lane())) * kEach < columns; }
   template <Form kForm>
   __device__ __forceinline__ float times_form(const unsigned char* piece, float sum) const {

@@ -30,6 +30,26 @@ __device__ __forceinline__ void stage_plain(const Instruction& in, const Staged&
   meet();
 }
 
+// What of an instruction is needed when its sums are there, in one register: read before x comes.
+class PlainHow {
+ public:
+  __device__ __forceinline__ explicit PlainHow(const Instruction& in)
+      : bits_(static_cast<int>(in.epilogue) | ((in.worded & kWordsOut) != 0 ? kOut : 0) |
+              ((in.worded & kWordsZ) != 0 ? kZ : 0) | (in.product.has(ProductShares::kPairs) ? kPairs : 0) |
+              (in.product.form == Form::kBF16 ? kBf16 : 0)) {
+    made_here(bits_);
+  }
+  __device__ __forceinline__ bool ends(Epilogue epilogue) const { return (bits_ & 15) == static_cast<int>(epilogue); }
+  __device__ __forceinline__ bool words_out() const { return (bits_ & kOut) != 0; }
+  __device__ __forceinline__ bool words_z() const { return (bits_ & kZ) != 0; }
+  __device__ __forceinline__ bool pairs() const { return (bits_ & kPairs) != 0; }
+  __device__ __forceinline__ bool bf16() const { return (bits_ & kBf16) != 0; }
+
+ private:
+  static constexpr int kOut = 16, kZ = 32, kPairs = 64, kBf16 = 128;
+  int bits_;
+};
+
 // Where a thread's output of a round goes, if it has one, and what is added there. Few registers: they are needed for
 // what is multiplied meanwhile.
 class PlainTarget {
@@ -40,18 +60,18 @@ class PlainTarget {
     if (out_ != 0) look(in);
   }
   // Returns what there was, or nothing.
-  __device__ __forceinline__ uint32_t store(const Instruction& in, float product, float other) {
+  __device__ __forceinline__ uint32_t store(const Instruction& in, const PlainHow& how, float product, float other) {
     if (out_ == 0) return 0;
-    if (in.epilogue == Epilogue::kSwiGlu) product = silu(product) * other;
-    if (in.epilogue == Epilogue::kGeGlu) product = gelu_of(product, in.op.gelu) * other;
-    if (in.epilogue == Epilogue::kAdd) {
-      while ((in.worded & kWordsZ) != 0 && !has_come(before_)) {
+    if (how.ends(Epilogue::kSwiGlu)) product = silu(product) * other;
+    if (how.ends(Epilogue::kGeGlu)) product = gelu_of(product, in.op.gelu) * other;
+    if (how.ends(Epilogue::kAdd)) {
+      while (how.words_z() && !has_come(before_)) {
         looked_in_vain();
         look(in);
       }
       product += __uint_as_float(before_);
     }
-    if ((in.worded & kWordsOut) == 0) return exchange(at<float>(out_), product);
+    if (!how.words_out()) return exchange(at<float>(out_), product);
     store_word(at<uint32_t>(out_), word_of_value(product));
     return 0;
   }
@@ -66,71 +86,48 @@ class PlainTarget {
   uint32_t before_ = 0;
 };
 
-// A warp's pieces of a round.
+// A warp's pieces of a round: what the ticket says of them, as far as it is read before x comes. There are no registers
+// for more.
 struct PlainPieces {
-  uint32_t piece[kSet], full[kSet];
+  uint32_t full;  // of number lane() % kSet
   int count;
 
   __device__ __forceinline__ void read(const Ticket& ticket) {
-    const uint4 pieces = *reinterpret_cast<const uint4*>(ticket.piece[warp()]);
-    const uint4 fulls = *reinterpret_cast<const uint4*>(ticket.full[warp()]);
-    piece[0] = pieces.x, piece[1] = pieces.y, piece[2] = pieces.z, piece[3] = pieces.w;
-    full[0] = fulls.x, full[1] = fulls.y, full[2] = fulls.z, full[3] = fulls.w;
-    count = 0;
-#pragma unroll
-    for (int i = 0; i < kSet; ++i) count += full[i] != 0 ? 1 : 0;
+    full = ticket.full[warp()][lane() & (kSet - 1)];
+    count = __popc(__ballot_sync(kAll, full != 0) & ((1u << kSet) - 1));
     made_here(count);
   }
-  __device__ __forceinline__ static const unsigned char* place(uint32_t piece) {
-    return block_shared() + (piece & ~15u);
-  }
-  __device__ __forceinline__ static void wait(uint32_t full) { wait_for(full & ~7u, full & 1); }
-  // Whether all have come: asked at once, as each answer takes its time.
-  __device__ __forceinline__ static bool are_there(const uint32_t (&full)[kSet], int count) {
-    bool there = true;
-#pragma unroll
-    for (int i = 0; i < kSet; ++i) {
-      const uint32_t of = i < count ? full[i] : full[0];
-      there = has_ended_now(of & ~7u, of & 1) & there;
-    }
-    return there;
-  }
-  __device__ __forceinline__ static void release(uint32_t full) {
+  // Where they lie; also, behind them, until all have come: each lane asks for one, as each answer takes its time.
+  __device__ __forceinline__ void wait(const Ticket& ticket, const unsigned char* (&places)[kSet]) const {
+    const uint4 pieces = *reinterpret_cast<const uint4*>(ticket.piece[warp()]);
+    while (!__all_sync(kAll, full == 0 || Ticket::has_come(full))) looked_in_vain();
     __syncwarp();
-    if (lane() == 0) arrive((full & ~7u) + 8);
+    places[0] = block_shared() + pieces.x, places[1] = block_shared() + pieces.y;
+    places[2] = block_shared() + pieces.z, places[3] = block_shared() + pieces.w;
   }
-  // All of them.
-  __device__ __forceinline__ void wait() const {
-    if (are_there(full, count)) return;
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) wait(of(full, i));
-  }
+  // Behind what the warp read of them.
   __device__ __forceinline__ void release() const {
     __syncwarp();
-    const uint32_t own = of(full, static_cast<int>(lane() & 3));
-    if (static_cast<int>(lane()) < count) arrive((own & ~7u) + 8);
+    if (static_cast<int>(lane()) < count) Ticket::release(full);
   }
-  // Each, and room is made behind it: sums[i] becomes times(piece).
+  // Each, and room is made behind it: sums[i] becomes times(its place, its matrix).
   template <class Times>
-  __device__ __forceinline__ void one_by_one(float (&sums)[kSet][1], const Times& times) const {
+  __device__ __forceinline__ void one_by_one(const Ticket& ticket, float (&sums)[kSet][1], const Times& times) const {
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
-      const uint32_t barrier = of(full, i);
-      wait(barrier);
-      const float sum = times(of(piece, i));
+      const uint32_t of = __shfl_sync(kAll, full, i), piece = ticket.piece[warp()][i];
+      Ticket::wait(of);
+      const float sum = times(block_shared() + piece, Ticket::matrix_of(of));
 #pragma unroll
       for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
-      release(barrier);
+      __syncwarp();
+      if (lane() == 0) Ticket::release(of);
     }
   }
-  // By number, of what is in registers.
-  __device__ __forceinline__ static uint32_t of(const uint32_t (&all)[kSet], int i) {
-    const uint32_t low = (i & 1) != 0 ? all[1] : all[0], high = (i & 1) != 0 ? all[3] : all[2];
-    return (i & 2) != 0 ? high : low;
-  }
 };
+static_assert(kSet == 4);
 
-// In place of these, of codes that are taken apart as they say of themselves: there are no registers for more.
+// In place of these, of codes that are taken apart as they say of themselves, which need all registers.
 struct NoPieces {
   __device__ __forceinline__ void read(const Ticket&) {}
 };
@@ -138,47 +135,44 @@ template <class Held>
 using PiecesOf = std::conditional_t<std::is_same_v<Held, HeldIntegers>, NoPieces, PlainPieces>;
 
 // The warp's pieces of a round, of codes: what the ticket says of each is read when it is needed.
-__device__ __forceinline__ void multiply_plain(const Instruction& in, const HeldIntegers& held, const Ticket& ticket,
-                                               const NoPieces&, bool, float (&sums)[kSet][1]) {
+__device__ __forceinline__ void multiply_plain(const Instruction& in, const PlainHow&, const HeldIntegers& held,
+                                               const Ticket& ticket, const NoPieces&, bool, float (&sums)[kSet][1]) {
   if (ticket.full[warp()][0] == 0) return;
   const auto x = held.read();
 #pragma unroll 1
   for (int i = 0; i < kSet; ++i) {
     const uint32_t piece = ticket.piece[warp()][i], full = ticket.full[warp()][i];
     if (full == 0) break;
-    PlainPieces::wait(full);
-    const float sum = held.times(in.matrix[piece & 15u], x, PlainPieces::place(piece));
+    Ticket::wait(full);
+    const float sum = held.times(in.matrix[Ticket::matrix_of(full)], x, block_shared() + piece);
 #pragma unroll
     for (int k = 0; k < kSet; ++k) sums[k][0] = k == i ? sum : sums[k][0];
-    PlainPieces::release(full);
+    __syncwarp();
+    if (lane() == 0) Ticket::release(full);
   }
 }
 
 // The same of 16-bit values. `one_by_one`: more rounds come, and each makes room as soon as it has been multiplied.
-__device__ __forceinline__ void multiply_plain(const Instruction& in, const HeldValues& held, const Ticket&,
-                                               const PlainPieces& pieces, bool one_by_one, float (&sums)[kSet][1]) {
-  static_assert(kSet == 4);
+__device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHow& how, const HeldValues& held,
+                                               const Ticket& ticket, const PlainPieces& pieces, bool one_by_one,
+                                               float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   if (one_by_one) {
-    return pieces.one_by_one(sums, [&](uint32_t piece) {
-      const unsigned char* const from = pieces.place(piece);
-      return in.product.form == Form::kBF16 ? held.template times_form<Form::kBF16>(from, 0)
-                                            : held.template times_form<Form::kF16>(from, 0);
+    return pieces.one_by_one(ticket, sums, [&](const unsigned char* from, int) {
+      return how.bf16() ? held.template times_form<Form::kBF16>(from, 0)
+                        : held.template times_form<Form::kF16>(from, 0);
     });
   }
-  pieces.wait();
   const unsigned char* places[kSet];
-#pragma unroll
-  for (int i = 0; i < kSet; ++i) places[i] = pieces.place(pieces.piece[i]);
+  pieces.wait(ticket, places);
   const auto times = [&](auto form) {
     constexpr Form kForm = decltype(form)::value;
     // No switch: a compiler makes that a jump by a table, which is read first.
-    if (pieces.count == 4) return held.template times_each<kForm, 4>(places, sums);
+    if (pieces.count > 2) return held.template times_each<kForm, 4>(places, sums);
     if (pieces.count == 2) return held.template times_each<kForm, 2>(places, sums);
-    if (pieces.count == 1) return held.template times_each<kForm, 1>(places, sums);
-    return held.template times_each<kForm, 3>(places, sums);
+    return held.template times_each<kForm, 1>(places, sums);
   };
-  if (in.product.form == Form::kBF16) {
+  if (how.bf16()) {
     times(std::integral_constant<Form, Form::kBF16>());
   } else {
     times(std::integral_constant<Form, Form::kF16>());
@@ -187,25 +181,27 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Held
 }
 
 // The same of codes whose matrices are packed in several known ways.
-__device__ __forceinline__ void multiply_plain(const Instruction& in, const HeldMixed& held, const Ticket&,
-                                               const PlainPieces& pieces, bool, float (&sums)[kSet][1]) {
+__device__ __forceinline__ void multiply_plain(const Instruction& in, const PlainHow&, const HeldMixed& held,
+                                               const Ticket& ticket, const PlainPieces& pieces, bool,
+                                               float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   const auto x = held.read();
-  pieces.one_by_one(sums, [&](uint32_t piece) { return held.times(in.matrix[piece & 15u], x, pieces.place(piece)); });
+  pieces.one_by_one(ticket, sums,
+                    [&](const unsigned char* from, int matrix) { return held.times(in.matrix[matrix], x, from); });
 }
 
 // The same of codes that are packed in one known way.
 template <Packing kPacking>
-__device__ __forceinline__ void multiply_plain(const Instruction&, const HeldPacked<kPacking>& held, const Ticket&,
-                                               const PlainPieces& pieces, bool one_by_one, float (&sums)[kSet][1]) {
+__device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHow&, const HeldPacked<kPacking>& held,
+                                               const Ticket& ticket, const PlainPieces& pieces, bool one_by_one,
+                                               float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   const auto x = held.read();
-  if (one_by_one) return pieces.one_by_one(sums, [&](uint32_t piece) { return held.times(x, pieces.place(piece)); });
-  pieces.wait();
+  if (one_by_one)
+    return pieces.one_by_one(ticket, sums, [&](const unsigned char* from, int) { return held.times(x, from); });
   const unsigned char* places[kSet];
-#pragma unroll
-  for (int i = 0; i < kSet; ++i) places[i] = pieces.place(i < pieces.count ? pieces.piece[i] : pieces.piece[0]);
-  if (pieces.count > 2) {  // of one more than there are nobody takes the sum
+  pieces.wait(ticket, places);
+  if (pieces.count > 2) {
     held.template times_each<4>(x, places, sums);
   } else if (pieces.count == 2) {
     held.template times_each<2>(x, places, sums);
@@ -259,6 +255,7 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
   // Before x is there, while others still bring it: whatever need not wait for it.
   int put_at = ((team * kSet + Sums<1>::number()) << slices_log2) + slice;
   made_here(put_at);
+  const PlainHow how(in);
   wait();
   read_ticket();
   // What is taken apart as it says of itself needs all registers.
@@ -268,7 +265,7 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
 #pragma unroll 1
   for (int round = 0;; ++round) {
     float sums[kSet][1] = {};
-    multiply_plain(in, held, tickets.at(number), pieces, (flags & Ticket::kOneByOne) != 0, sums);
+    multiply_plain(in, how, held, tickets.at(number), pieces, (flags & Ticket::kOneByOne) != 0, sums);
     // Here, beside the sums: nobody then waits for either. Anew: there are no registers to keep it in.
     const float factor = Factors(in, of.has(ProductShares::kFours), shared).of_row();
     float sum = Sums<1>::of(sums), other = 0;
@@ -277,14 +274,16 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
     } else {
       float* const put = partial + (round & 1) * kWarps * kSet * kTile;
       if ((lane() & 7) == 0) put[put_at] = sum;
+      int own = thread << slices_log2;
+      made_here(own);  // while others are waited for, not before the sums
       meet();
       if (puts) {
-        const float* const from = put + (thread << slices_log2);
+        const float* const from = put + own;
         sum = sum_of_slices(from, slices_log2);
-        if (of.has(ProductShares::kPairs)) other = sum_of_slices(from + (1 << slices_log2), slices_log2);
+        if (how.pairs()) other = sum_of_slices(from + (1 << slices_log2), slices_log2);
       }
     }
-    done |= target.store(in, sum * factor, other * factor);
+    done |= target.store(in, how, sum * factor, other * factor);
     if ((flags & Ticket::kLast) != 0) break;
     tickets.leave(number);
     ++number;

@@ -49,17 +49,25 @@ struct Ticket {
   int32_t index;  // of the instruction
   uint32_t flags;
   int32_t unused;
-  // Of a product, of each warp the pieces of its set: where they lie in the block's shared memory, multiples of 16,
-  // with the number of the matrix, and the barrier `full` of the bundle, a multiple of 8, with the parity of its phase;
-  // 0, behind the last that it has. `empty` lies 8 behind `full`.
+  // Of a product, of each warp the pieces of its set: where they lie in the block's shared memory, in place of those
+  // that it has not the first, and the barrier `full` of the bundle, a multiple of 8, with twice the number of the
+  // matrix and the parity of its phase; 0, behind the last that it has. `empty` lies 8 behind `full`.
   uint32_t piece[kWarps][kSet];
   uint32_t full[kWarps][kSet];
   // Where the sums of each team's set go; 0: nowhere.
   Address out[kWarps * kSet];
 
   __device__ __forceinline__ bool has(Flag flag) const { return (flags & flag) != 0; }
+  __device__ __forceinline__ static uint32_t full_of(uint32_t barrier, int matrix, uint32_t parity) {
+    return barrier + 2 * static_cast<uint32_t>(matrix) + parity;
+  }
+  __device__ __forceinline__ static int matrix_of(uint32_t full) { return static_cast<int>(full >> 1 & 3); }
+  __device__ __forceinline__ static bool has_come(uint32_t full) { return has_ended(full & ~7u, full & 1); }
+  __device__ __forceinline__ static void wait(uint32_t full) { wait_for(full & ~7u, full & 1); }
+  // By one lane, behind what the warp read of the piece.
+  __device__ __forceinline__ static void release(uint32_t full) { arrive((full & ~7u) + 8); }
 };
-static_assert(sizeof(Ticket) % 16 == 0 && kMatricesMax <= 16);
+static_assert(sizeof(Ticket) % 16 == 0 && kMatricesMax <= 4);
 
 // The barriers of a block's tickets, 16 bytes each.
 struct TicketBarriers {
@@ -125,9 +133,11 @@ __device__ __forceinline__ void write_round(const Instruction& in, const PlainSh
       const int matrix = share.both != 0 ? second : line_of_output(in, share.begin + output).matrix;
       const PieceAt at = bundling.at(output, slice, second);
       const uint32_t bundle = first + at.bundle;
-      piece = slots.place(bundle) - before + at.offset + static_cast<uint32_t>(matrix);
-      full = slots.full(bundle) + (slots.turn(bundle) & 1);
+      piece = slots.place(bundle) - before + at.offset;
+      full = Ticket::full_of(slots.full(bundle), matrix, slots.turn(bundle) & 1);
     }
+    const uint32_t first_piece = __shfl_sync(kAll, piece, static_cast<int>(lane()) & ~(kSet - 1));
+    if (full == 0) piece = first_piece;
     (&to.piece[0][0])[item] = piece, (&to.full[0][0])[item] = full;
     // Of the sums, which teams have.
     const int of_team = item / kSet, output = share.output(round, of_team, i);
