@@ -73,137 +73,201 @@ __device__ __forceinline__ void hand_gates_on(const Instruction& in, const Atten
   each([&](uint32_t word, int head, int column) { store_word(at<uint32_t>(in.out2) + head * kWidth + column, word); });
 }
 
+// A unit of a block, as the clerk finds it out for the first, which takes divisions and what of pages has to be read:
+// in shared memory.
+struct AttendRowUnit {
+  static constexpr int kGroupsMost = 4;
+  KeyParts parts;
+  AttendUnit unit;
+  int32_t there;               // 0: the block has none
+  Address pages[kGroupsMost];  // of its first tiles
+  Address own_page;            // of the row
+  heads::TurnsThere turns;
+
+  // By a warp.
+  __device__ __forceinline__ void make(const Instruction& in, const Pass& pass, int number) {
+    const Run& run = pass.run[0];
+    const KeyParts of = key_parts(in.op, run.start, in.scratch != 0 ? in.splits : 1);
+    const int each = in.op.kv_heads, part = number / each, kv_head = number - part * each;
+    const int shared_by = in.op.heads / each, own = static_cast<int>(lane());
+    const bool has = number < each * of.count;
+    if (own == 0) parts = of, unit = {0, kv_head, kv_head * shared_by, shared_by, part}, there = has ? 1 : 0;
+    if (!has) return;
+    const Address* const from = at<const Address>(run.pages);
+    const int tile = of.first_tile(part) + own;
+    if (own < kGroupsMost) pages[own] = tile < of.first_tile(part + 1) ? from[tile] : 0;
+    if (own == kGroupsMost) own_page = from[run.start / kPageTokens];
+    turns.make(heads::turn_of(in, in.rope, 0, run.start));
+    // What heads are multiplied with is asked for soon.
+    const int width = in.op.width, i = own % 8 * 32;
+    if (own < 16 && in.vectors[own / 8] != 0 && i < width) fetch_line(at<const float>(in.vectors[own / 8]) + i);
+  }
+};
+static_assert(sizeof(KeyParts) % 8 == 0 && sizeof(AttendUnit) == 20);
+
 // What warps of a unit do before they attend: the first ones have a query head each, the next two have the row's key
 // and value, where the unit has the last part, and the last ones have the gates, where it has the first. What there is
-// to be read but words is asked for before keys, and words behind them. Key and value go to the page and, where that is
-// on its way to shared memory without them, there. They are no numbers where a type keeps nothing of either.
+// to be read but words is asked for before words. Key and value go to the page and, where that is on its way to shared
+// memory without them, there. They are no numbers where a type keeps nothing of either.
 template <int kWidth, bool kBf16>
 class HeadsOfRow {
  public:
   using Mma = AttendMma<kWidth, kBf16>;
 
-  __device__ __forceinline__ HeadsOfRow(const Instruction& in, const Run& run, const AttendUnit& unit, bool last)
-      : in_(in), unit_(unit), row_(run.start % kPageTokens) {
-    const int own = static_cast<int>(warp());
-    has_ = own < unit.heads                    ? kQuery
-           : own < kHeadsTogether              ? kNoQuery
-           : last && own == kHeadsTogether     ? kKey
-           : last && own == kHeadsTogether + 1 ? kValue
-                                               : kNone;
-    if (has_ == kKey || has_ == kValue) page_ = at<const Address>(run.pages)[run.start / kPageTokens];
-    if (has_ == kQuery || has_ == kKey)
-      by_ = heads::PlainTurn(kWidth, at<const float>(in.vectors[has_ == kKey ? 1 : 0]), in.op.eps,
-                             heads::turn_of(in, in.rope, 0, run.start));
-  }
+  __device__ __forceinline__ HeadsOfRow(const Instruction& in, const Run& run, const AttendRowUnit& of, const Mma& mma)
+      : in_(in), run_(run), of_(of), mma_(mma) {}
 
-  __device__ __forceinline__ void put(const Mma& mma, bool first) {
-    const int own = static_cast<int>(warp()), of_key = unit_.kv_head * kWidth;
-    if (has_ == kNone) {
-      if (first && in_.out2 != 0 && own >= kWarps / 2) hand_gates_on<kWidth>(in_, unit_);
-    } else if (has_ == kNoQuery) {
-      put_query(mma);
-    } else {
-      const int stride = in_.x_stride != 0 ? in_.x_stride : kWidth;
-      const HeadOfWords words(has_ == kQuery ? in_.x
-                              : has_ == kKey ? in_.y
-                                             : in_.z,
-                              has_ == kQuery ? (unit_.head + own) * stride : of_key, kWidth);
-      while (__any_sync(kAll, !words.look(v_))) looked_in_vain();
-      if (has_ != kValue) by_.apply(v_);
-      if (has_ == kQuery) put_query(mma);
-      if (has_ == kKey) put_key(mma);
+  __device__ __forceinline__ void put() const {
+    const int own = static_cast<int>(warp());
+    const bool last = is_last(of_);
+    if (own < of_.unit.heads) {
+      put_query();
+    } else if (own < kHeadsTogether) {
+      const float none[heads::kOfLane] = {};
+      put_query(none);
+    } else if (last && own == kKeyWarp) {
+      put_key();
+    } else if (last && own == kValueWarp) {
+      keep_value();
+    } else if (of_.unit.part == 0 && in_.out2 != 0 && own >= kWarps / 2) {
+      hand_gates_on<kWidth>(in_, of_.unit);
     }
     __syncwarp();
   }
   // Behind a meeting.
-  __device__ __forceinline__ void put_value(const Mma& mma) {
-    if (has_ == kValue) {
-      const bool lost = is_lost() || mma.lost_key();
-      each([&](int i, float value) {
-        if (lost) value = rows::no_number();
-        heads::put_value(kForm, place(in_.slot2), i, value);
-        if (mma.holds_own()) heads::put_value(kForm, mma.own_value(i), 0, value);
-      });
+  __device__ __forceinline__ void put_value() const {
+    if (static_cast<int>(warp()) != kValueWarp || !is_last(of_)) return;
+    const bool lost = mma_.lost_value() || mma_.lost_key();
+    if (lost) {
+      each([&](int i, int) { heads::put_value(kForm, mma_.kept_value(), i, rows::no_number()); });
+      __syncwarp();
     }
-    if constexpr (Mma::kGroups > 1) meet();  // it may be another group's
+    if (!has_piece()) return;
+    const uint4 piece = piece_of(mma_.kept_value());
+    if (lost) *reinterpret_cast<uint4*>(place(in_.slot2)) = piece;
+    if (mma_.holds_own()) *reinterpret_cast<uint4*>(mma_.own_value(static_cast<int>(lane()))) = piece;
   }
 
  private:
   static constexpr Form kForm = kBf16 ? Form::kBF16 : Form::kF16;
-  enum Has : uint8_t { kNone, kQuery, kNoQuery, kKey, kValue };
+  static constexpr int kKeyWarp = kHeadsTogether, kValueWarp = kHeadsTogether + 1;
+  static_assert(kValueWarp < kWarps / 2 && kWidth / 8 <= 32);
 
+  __device__ __forceinline__ static bool is_last(const AttendRowUnit& of) { return of.unit.part + 1 == of.parts.count; }
   template <class What>
-  __device__ __forceinline__ void each(const What& what) const {
+  __device__ __forceinline__ static void each(const What& what) {
 #pragma unroll
-    for (int k = 0; k < kWidth / 32; ++k) what(static_cast<int>(lane()) + 32 * k, v_[k]);
+    for (int k = 0; k < kWidth / 32; ++k) what(static_cast<int>(lane()) + 32 * k, k);
   }
-  __device__ __forceinline__ bool is_lost() const {
+  __device__ __forceinline__ static bool is_lost(const float (&v)[heads::kOfLane]) {
     uint32_t largest = 0;
-    each([&](int, float value) { largest = max(largest, __float_as_uint(value) & 0x7fffffffu); });
+    each([&](int, int k) { largest = max(largest, __float_as_uint(v[k]) & 0x7fffffffu); });
     return heads::is_lost(kForm, __reduce_max_sync(kAll, largest));
   }
+  // Lanes have pieces of 16 bytes of a row.
+  __device__ __forceinline__ static bool has_piece() { return static_cast<int>(lane()) < kWidth / 8; }
+  __device__ __forceinline__ static uint4 piece_of(const unsigned char* row) {
+    return *reinterpret_cast<const uint4*>(row + lane() * 16);
+  }
   __device__ __forceinline__ unsigned char* place(const Place& of) const {
-    return at<unsigned char>(page_ + of.offset) +
-           static_cast<uint32_t>((unit_.kv_head * kPageTokens + row_) * Mma::kRowBytes);
+    return at<unsigned char>(of_.own_page + of.offset) +
+           static_cast<uint32_t>((of_.unit.kv_head * kPageTokens + run_.start % kPageTokens) * Mma::kRowBytes +
+                                 static_cast<int>(lane()) * 16);
   }
-  __device__ __forceinline__ void put_query(const Mma& mma) const {
-    each([&](int i, float value) { mma.put_query(static_cast<int>(warp()), i, value); });
+  __device__ __forceinline__ void turned(Address words, int first, Address scales, float (&v)[heads::kOfLane]) const {
+    float by[heads::kOfLane];
+    const auto* const from = at<const float>(scales);
+    each([&](int i, int k) { by[k] = from != nullptr ? from[i] : 1.0f; });
+    take(words, first, v);
+#pragma unroll
+    for (int k = kWidth / 32; k < heads::kOfLane; ++k) by[k] = 1.0f;
+    if (from != nullptr) heads::PlainTurn::scale_all(v, kWidth, in_.op.eps, by);
+    const bool adjacent = in_.rope.pairing == RopePairing::kAdjacent;
+    heads::PlainTurn::turn_all(v, in_.rope.rotary / 32, adjacent,
+                               [&](int k) { return of_.turns.of_lane(k, adjacent); });
   }
-  __device__ __forceinline__ void put_key(const Mma& mma) const {
-    const bool lost = is_lost();
-    if (lane() == 0) mma.lost_key() = lost;
-    each([&](int i, float value) {
-      heads::put_value(kForm, place(in_.slot), i, value);
-      if (mma.holds_own()) heads::put_value(kForm, mma.own_key(i), 0, value);
-    });
+  __device__ __forceinline__ static void take(Address words, int first, float (&v)[heads::kOfLane]) {
+    const HeadOfWords from(words, first, kWidth);
+    while (!__all_sync(kAll, from.look(v))) looked_in_vain();
+  }
+  __device__ __forceinline__ void put_query(const float (&v)[heads::kOfLane]) const {
+    each([&](int i, int k) { mma_.put_query(static_cast<int>(warp()), i, v[k]); });
+  }
+  __device__ __forceinline__ void put_query() const {
+    float v[heads::kOfLane];
+    const int stride = in_.x_stride != 0 ? in_.x_stride : kWidth;
+    turned(in_.x, (of_.unit.head + static_cast<int>(warp())) * stride, in_.vectors[0], v);
+    put_query(v);
+  }
+  __device__ __forceinline__ void put_key() const {
+    float v[heads::kOfLane];
+    turned(in_.y, of_.unit.kv_head * kWidth, in_.vectors[1], v);
+    each([&](int i, int k) { heads::put_value(kForm, mma_.kept_key(), i, v[k]); });
+    const bool lost = is_lost(v);
+    if (lane() == 0) mma_.lost_key() = lost;
+    __syncwarp();
+    if (!has_piece()) return;
+    const uint4 piece = piece_of(mma_.kept_key());
+    *reinterpret_cast<uint4*>(place(in_.slot)) = piece;
+    if (mma_.holds_own()) *reinterpret_cast<uint4*>(mma_.own_key(static_cast<int>(lane()))) = piece;
+  }
+  __device__ __forceinline__ void keep_value() const {
+    float v[heads::kOfLane];
+    take(in_.z, of_.unit.kv_head * kWidth, v);
+    each([&](int i, int k) { heads::put_value(kForm, mma_.kept_value(), i, v[k]); });
+    const bool lost = is_lost(v);
+    if (lane() == 0) mma_.lost_value() = lost;
+    __syncwarp();
+    if (has_piece()) *reinterpret_cast<uint4*>(place(in_.slot2)) = piece_of(mma_.kept_value());
   }
 
   const Instruction& in_;
-  const AttendUnit& unit_;
-  const int row_;
-  Has has_;
-  Address page_ = 0;
-  heads::PlainTurn by_;
-  float v_[heads::kOfLane] = {};
+  const Run& run_;
+  const AttendRowUnit& of_;
+  const Mma& mma_;
 };
 
-// `own`: the instruction's own place in shared memory; `other`: where others of the block may still be at what comes
-// before.
+// What of pages a unit has first is on its way, and its heads are there.
 template <int kWidth, bool kBf16>
-__device__ __noinline__ void attend_row_units(const Instruction& in, const Pass& pass, unsigned char* own,
-                                              unsigned char* other) {
-  is_shared(&in);
-  is_shared(&pass);
+__device__ __forceinline__ void heads_of_unit(const Instruction& in, const Pass& pass, const AttendRowUnit& of,
+                                              unsigned char* own, unsigned char* other) {
+  using Mma = AttendMma<kWidth, kBf16>;
   const Run& run = pass.run[0];
-  const KeyParts parts = key_parts(in.op, run.start, in.scratch != 0 ? in.splits : 1);
-  const int each = in.op.kv_heads, units = each * parts.count;
-  int number = static_cast<int>(blockIdx.x);
-  if (number >= units) return meet();  // none is left behind at what comes before
-  const int shared_by = in.op.heads / each;
-  for (; number < units; number += static_cast<int>(gridDim.x)) {
-    const int part = number / each, kv_head = number - part * each;
-    const AttendUnit unit = {0, kv_head, kv_head * shared_by, shared_by, part};
-    AttendMma<kWidth, kBf16> mma(in, run, unit, parts, false, own, other);
-    HeadsOfRow<kWidth, kBf16> heads(in, run, unit, part + 1 == parts.count);
-    mma.bring_keys();
-    heads.put(mma, part == 0);
+  Mma mma(in, run, of.unit, of.parts, false, own, other, of.pages[Mma::group()]);
+  mma.bring_keys();
+  const HeadsOfRow<kWidth, kBf16> heads(in, run, of, mma);
+  heads.put();
+  meet();
+  mma.bring_values();
+  if constexpr (Mma::kGroups > 1) {  // the value may be another group's
+    heads.put_value();
     meet();
-    mma.bring_values();
-    heads.put_value(mma);
-    mma.go_through(AttendRowOut{in, unit});
   }
 }
 
-__device__ __forceinline__ void do_attend_row(const Instruction& in, const Pass& pass, unsigned char* own,
-                                              unsigned char* other) {
-  const bool bf16 = in.slot.form == Form::kBF16;
-  if (in.op.width == 256)
-    return bf16 ? attend_row_units<256, true>(in, pass, own, other)
-                : attend_row_units<256, false>(in, pass, own, other);
-  if (in.op.width == 128)
-    return bf16 ? attend_row_units<128, true>(in, pass, own, other)
-                : attend_row_units<128, false>(in, pass, own, other);
-  return bf16 ? attend_row_units<64, true>(in, pass, own, other) : attend_row_units<64, false>(in, pass, own, other);
+// `of`: the block's first, written anew for each. `own`: the instruction's own place in shared memory; `other`: where
+// others of the block may still be at what comes before.
+template <int kWidth, bool kBf16>
+__device__ __forceinline__ void do_attend_row(const Instruction& in, const Pass& pass, AttendRowUnit& of,
+                                              unsigned char* own, unsigned char* other) {
+  is_shared(&in);
+  is_shared(&pass);
+  is_shared(&of);
+  using Mma = AttendMma<kWidth, kBf16>;
+  if (of.there == 0) return meet();  // none is left behind at what comes before
+  const Run& run = pass.run[0];
+  for (int number = static_cast<int>(blockIdx.x);;) {
+    heads_of_unit<kWidth, kBf16>(in, pass, of, own, other);
+    Mma mma(in, run, of.unit, of.parts, false, own, other, of.pages[Mma::group()]);
+    mma.go_through(AttendRowOut{in, of.unit}, [&] {
+      if constexpr (Mma::kGroups == 1) HeadsOfRow<kWidth, kBf16>(in, run, of, mma).put_value();
+    });
+    number += static_cast<int>(gridDim.x);
+    if (number >= in.op.kv_heads * of.parts.count) return;
+    meet();  // all have read what the unit was
+    if (warp() == 0) of.make(in, pass, number);
+    meet();
+  }
 }
 
 // kAttendJoin behind that: of parts, which are words, too. Units are as in do_attend_join, from the last block on, as

@@ -309,7 +309,7 @@ __device__ __noinline__ void attend_mma_units(const Instruction& in, const Pass&
     mma.bring_values();
     mma.put_queries();
     meet();
-    mma.go_through(AttendOut{in, run, unit});
+    mma.go_through(AttendOut{in, run, unit}, [] {});
   });
 }
 

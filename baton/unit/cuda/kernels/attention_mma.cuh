@@ -9,6 +9,8 @@
 // scores and sums, which are joined in order at the end.
 #pragma once
 
+#include <cstddef>
+
 #include "baton/unit/cuda/kernels/attention_parts.cuh"
 #include "baton/unit/cuda/kernels/tensor.cuh"
 
@@ -45,7 +47,8 @@ class AttendMma {
     Page keys[kGroups];                                         // behind them, of several groups, their sums
     unsigned char queries[2 * kHeadsTogether][kRowBytes + 16];  // of each head the high parts, then the low ones
     uint16_t weights[kGroups][2 * kHeadsTogether][64 + 8];      // of keys, as queries
-    bool lost_key;                                              // for who appends (attend_row.cuh)
+    uint16_t value[kWidth];                                     // of the row, for who appends (attend_row.cuh)
+    bool lost_key, lost_value;                                  // the same
   };
   struct Second {
     Page values[kGroups];
@@ -55,11 +58,20 @@ class AttendMma {
   };
   static_assert(sizeof(First) <= kAttendShared / 2 && sizeof(Second) <= kAttendShared / 2);
   static_assert(sizeof(float) * kHeadsTogether <= kPageTokens * 2);  // sums of a group where its keys were
+  static_assert(sizeof(First::weights) >= kRowBytes && offsetof(First, weights) % 16 == 0 &&
+                offsetof(First, value) % 16 == 0);
 
   // `appended`: the row's own key and value are in the pages already, else when its page is the second of its group.
+  // `page`: where the first tile of the group is, if it is known.
   __device__ __forceinline__ AttendMma(const Instruction& in, const Run& run, const AttendUnit& unit,
                                        const KeyParts& parts, bool appended, unsigned char* first,
                                        unsigned char* second)
+      : AttendMma(in, run, unit, parts, appended, first, second, 0) {
+    page_ = page_of(tile_);
+  }
+  __device__ __forceinline__ AttendMma(const Instruction& in, const Run& run, const AttendUnit& unit,
+                                       const KeyParts& parts, bool appended, unsigned char* first,
+                                       unsigned char* second, Address page)
       : in_(in),
         run_(run),
         unit_(unit),
@@ -72,10 +84,10 @@ class AttendMma {
         // Of later pages it is read from memory, where it is by then.
         own_(!appended && unit.part + 1 == parts.count && end_tile_ - parts.first_tile(unit.part) <= kGroups ? run.start
                                                                                                              : -1),
-        page_(page_of(tile_)) {}
+        page_(page) {}
 
   // All threads of the block: bring_keys, then bring_values, and queries, all at once or value by value; a meeting of
-  // the block; go_through. `appended` false: own_key and own_value, too, where holds_own().
+  // the block; go_through. `appended` false: own_key and, until values are added up, own_value, too, where holds_own().
   __device__ __forceinline__ void bring_keys() { bring(first_.keys[group()], in_.slot, tile_, page_); }
   __device__ __forceinline__ void bring_values() { bring(second_.values[group()], in_.slot2, tile_, page_); }
 
@@ -97,16 +109,28 @@ class AttendMma {
     *reinterpret_cast<uint16_t*>(&first_.queries[2 * head + 1][column * 2]) = static_cast<uint16_t>(split.low);
   }
 
+  __device__ __forceinline__ static int group() { return static_cast<int>(warp()) / kOfGroup; }
+
+  // The row's own, for who appends it: what a type keeps nothing of is lost; the value; until weights are made, a key.
   __device__ __forceinline__ bool& lost_key() const { return first_.lost_key; }
-  // Whether the row's own key and value are to be put where its page comes to; where a value of them lies.
+  __device__ __forceinline__ bool& lost_value() const { return first_.lost_value; }
+  __device__ __forceinline__ unsigned char* kept_value() const {
+    return reinterpret_cast<unsigned char*>(first_.value);
+  }
+  __device__ __forceinline__ unsigned char* kept_key() const {
+    return reinterpret_cast<unsigned char*>(first_.weights);
+  }
+  // Whether the row's own key and value are to be put where its page comes to; where a piece of 16 bytes of them lies.
   __device__ __forceinline__ bool holds_own() const { return own_ >= 0; }
-  __device__ __forceinline__ unsigned char* own_key(int column) const { return own_at(first_.keys, column); }
-  __device__ __forceinline__ unsigned char* own_value(int column) const { return own_at(second_.values, column); }
+  __device__ __forceinline__ unsigned char* own_key(int piece) const { return own_at(first_.keys, piece); }
+  __device__ __forceinline__ unsigned char* own_value(int piece) const { return own_at(second_.values, piece); }
 
   // out: whole(i, value) of the values of a row's only part, counted from the first of the unit's heads; else
-  // part(head, i, value), i = kWidth and kWidth + 1 being the highest score and the sum.
-  template <class Out>
-  __device__ __forceinline__ void go_through(const Out& out) {
+  // part(head, i, value), i = kWidth and kWidth + 1 being the highest score and the sum. meanwhile(): by warps that
+  // have nothing else to do, behind the first scores and before values are added up.
+  template <class Out, class Meanwhile>
+  __device__ __forceinline__ void go_through(const Out& out, const Meanwhile& meanwhile) {
+    bool first = true;
     while (tile_ < end_tile_) {
       const int next = tile_ + kGroups;
       const Address next_page = page_of(next);
@@ -115,7 +139,12 @@ class AttendMma {
       multiply_keys();
       meet_group();
       bring(first_.keys[group()], in_.slot, next, next_page);
-      if (of_group() < kHeadsTogether) weigh(of_group());
+      if (of_group() < kHeadsTogether) {
+        weigh(of_group());
+      } else if (first) {
+        meanwhile();
+      }
+      first = false;
       copies_wait<1>();
       meet_group();
       add_values();
@@ -134,7 +163,6 @@ class AttendMma {
   // What a lane has of a tile of tensor cores: rows or columns by its eighth, terms by its place there.
   __device__ static int eighth() { return static_cast<int>(lane()) / 4; }
   __device__ static int fourth() { return static_cast<int>(lane()) % 4; }
-  __device__ static int group() { return static_cast<int>(warp()) / kOfGroup; }
   __device__ static int of_group() { return static_cast<int>(warp()) % kOfGroup; }
   __device__ static void meet_group() {
     if constexpr (kGroups == 1) {
@@ -146,9 +174,9 @@ class AttendMma {
 
   // Of a row's pieces of 16 bytes: eight rows' same one lie in different banks.
   __device__ static int place(int row, int piece) { return (piece ^ (row & 7)) * 16; }
-  __device__ __forceinline__ unsigned char* own_at(Page* pages, int column) const {
+  __device__ __forceinline__ unsigned char* own_at(Page* pages, int piece) const {
     const int row = own_ % kPageTokens;
-    return &pages[own_ / kPageTokens - parts_.first_tile(unit_.part)][row][place(row, column / 8) + column % 8 * 2];
+    return &pages[own_ / kPageTokens - parts_.first_tile(unit_.part)][row][place(row, piece)];
   }
 
   __device__ __forceinline__ bool seen(int position) const {
@@ -158,18 +186,18 @@ class AttendMma {
   __device__ __forceinline__ Address page_of(int tile) const { return tile < end_tile_ ? pages_[tile] : 0; }
   // The group's part of a page, as a group of copies; rows that are not seen are zeros.
   __device__ __forceinline__ void bring(Page& to, const Place& place_of, int tile, Address page) const {
-    constexpr int kPieces = kRowBytes / 16, kThreadsOf = 32 * kOfGroup;
-    static_assert(kPageTokens * kPieces == 4 * kThreadsOf);
+    constexpr int kPieces = kRowBytes / 16, kThreadsOf = 32 * kOfGroup, kStep = kThreadsOf / kPieces;
+    static_assert(kPageTokens == 4 * kStep && kStep % 8 == 0);  // a thread's rows have their pieces in one place
     if (tile < end_tile_) {
-      const int thread = of_group() * 32 + static_cast<int>(lane()), piece = thread % kPieces;
-      const Address from =
-          page + place_of.offset + static_cast<uint32_t>(unit_.kv_head * kPageTokens * kRowBytes + piece * 16);
+      const int thread = of_group() * 32 + static_cast<int>(lane()), piece = thread % kPieces, row = thread / kPieces;
+      const auto* const from = at<const unsigned char>(
+          page + place_of.offset + static_cast<uint32_t>((unit_.kv_head * kPageTokens + row) * kRowBytes + piece * 16));
+      const uint32_t into = shared_address(&to[row][place(row, piece)]);
+      const int position = tile * kPageTokens + row;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = i * (kThreadsOf / kPieces) + thread / kPieces, position = tile * kPageTokens + row;
-        if (position != own_)
-          copy_ahead(shared_address(&to[row][place(row, piece)]), at<const unsigned char>(from) + row * kRowBytes,
-                     seen(position));
+        if (position + i * kStep != own_)
+          copy_ahead(into + i * kStep * kRowBytes, from + i * kStep * kRowBytes, seen(position + i * kStep));
       }
     }
     copies_end_group();

@@ -90,14 +90,23 @@ struct PlainTurn {
 
   // Values that are not there are zero, before and behind.
   __device__ __forceinline__ void apply(float (&v)[kOfLane]) const {
-    if (norm) {
-      float sum = 0;
+    if (norm) scale_all(v, width, eps, scales);
+    turn_all(v, turned, adjacent, [&](int k) { return by[k]; });
+  }
+
+  // The two of these.
+  __device__ __forceinline__ static void scale_all(float (&v)[kOfLane], int32_t width, float eps,
+                                                   const float (&scales)[kOfLane]) {
+    float sum = 0;
 #pragma unroll
-      for (int k = 0; k < kOfLane; ++k) sum = fmaf(v[k], v[k], sum);
-      const float factor = rsqrtf(quotient(warp_sum(sum), static_cast<float>(width)) + eps);
+    for (int k = 0; k < kOfLane; ++k) sum = fmaf(v[k], v[k], sum);
+    const float factor = rsqrtf(quotient(warp_sum(sum), static_cast<float>(width)) + eps);
 #pragma unroll
-      for (int k = 0; k < kOfLane; ++k) v[k] = v[k] * factor * scales[k];
-    }
+    for (int k = 0; k < kOfLane; ++k) v[k] = v[k] * factor * scales[k];
+  }
+  // by(k): what value k is turned by.
+  template <class By>
+  __device__ __forceinline__ static void turn_all(float (&v)[kOfLane], int32_t turned, bool adjacent, const By& by) {
     if (adjacent) {
       const bool second = (lane() & 1) != 0;
 #pragma unroll
@@ -105,18 +114,35 @@ struct PlainTurn {
         if (k >= turned) break;
         const float other = __shfl_xor_sync(kAll, v[k], 1);
         float a = second ? other : v[k], b = second ? v[k] : other;
-        turn_pair(a, b, by[k]);
+        turn_pair(a, b, by(k));
         v[k] = second ? b : a;
       }
     } else if (turned == 2) {
-      turn_pair(v[0], v[1], by[0]);
+      turn_pair(v[0], v[1], by(0));
     } else if (turned == 4) {
 #pragma unroll
-      for (int k = 0; k < 2; ++k) turn_pair(v[k], v[k + 2], by[k]);
+      for (int k = 0; k < 2; ++k) turn_pair(v[k], v[k + 2], by(k));
     } else if (turned == 8) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) turn_pair(v[k], v[k + 4], by[k]);
+      for (int k = 0; k < 4; ++k) turn_pair(v[k], v[k + 4], by(k));
     }
+  }
+};
+
+// What pairs of a head are turned by at a position, of a rotation that PlainTurn fits: in shared memory.
+struct TurnsThere {
+  static constexpr int32_t kPairsMax = 128;
+  float2 by[kPairsMax];
+
+  // By a warp.
+  __device__ __forceinline__ void make(const Turn& turn) {
+    for (int32_t i = static_cast<int32_t>(lane()); i < turn.rotary / 2; i += 32)
+      by[i] = turn_by(__fmul_rn(turn.position, turn.table[i]), turn.magnitude);
+  }
+  // Of a lane's value k, as PlainTurn counts them.
+  __device__ __forceinline__ const float2& of_lane(int k, bool adjacent) const {
+    const int32_t i = static_cast<int32_t>(lane()) + 32 * k;
+    return by[adjacent ? i / 2 : i];
   }
 };
 

@@ -4,6 +4,8 @@
 // warp of the block writes; the one before it brings weights.
 #pragma once
 
+#include <cstddef>
+
 #include "baton/unit/cuda/kernels/attend_row.cuh"
 #include "baton/unit/cuda/kernels/delta_row.cuh"
 #include "baton/unit/cuda/kernels/list.cuh"
@@ -58,10 +60,12 @@ struct PlainKept {
 };
 static_assert(sizeof(PlainKept) <= kKeptBytes && sizeof(Instruction) % 16 == 0);
 
-// The block's first unit of a kConvDelta, if it has one: in its ticket, where a product's has pieces.
-__device__ __forceinline__ DeltaUnit& unit_in(Ticket& ticket) {
-  static_assert(sizeof(DeltaUnit) <= sizeof(ticket.piece) && alignof(DeltaUnit) <= alignof(uint32_t));
-  return *reinterpret_cast<DeltaUnit*>(&ticket.piece);
+// The block's first unit of a kConvDelta, if it has one, or of a kAttendRow: in its ticket, where a product's has
+// pieces.
+template <class Unit>
+__device__ __forceinline__ Unit& unit_in(Ticket& ticket) {
+  static_assert(sizeof(Unit) <= Ticket::kUnitBytes && alignof(Unit) <= 16 && offsetof(Ticket, piece) % 16 == 0);
+  return *reinterpret_cast<Unit*>(&ticket.piece);
 }
 
 __device__ __forceinline__ bool has_none(const Instruction& in, const Pass& pass) {
@@ -140,7 +144,9 @@ class Clerk {
     const PlainWay way = way_of(in);
     if (way == PlainWay::kConvDelta && lane() == 0 &&
         static_cast<int>(blockIdx.x) < DeltaUnit::count(in.op, kept_.pass().runs, 1))
-      unit_in(kept_.ticket(number_)) = DeltaUnit(in.op, static_cast<int>(blockIdx.x), 1);
+      unit_in<DeltaUnit>(kept_.ticket(number_)) = DeltaUnit(in.op, static_cast<int>(blockIdx.x), 1);
+    if (way == PlainWay::kAttendRow)
+      unit_in<AttendRowUnit>(kept_.ticket(number_)).make(in, kept_.pass(), static_cast<int>(blockIdx.x));
     if (in.what != Do::kMultiply) return end_ticket(way, index, flags | Ticket::kLast);
     const PlainShare share(in.product);
     const int rounds = share.rounds();
@@ -221,7 +227,7 @@ __device__ __noinline__ void stage_of_row(PlainKept& kept, uint32_t number) {
 }
 __device__ __noinline__ uint32_t conv_delta_of_row(PlainKept& kept, uint32_t number) {
   is_shared(&kept);
-  const DeltaUnit& first = unit_in(kept.ticket(number));
+  const DeltaUnit& first = unit_in<DeltaUnit>(kept.ticket(number));
   is_shared(&first);
   const uint32_t done =
       do_conv_delta_rows(kept.in(number), kept.pass(), blockIdx.x, gridDim.x, first, kept.room(number), [&] {
@@ -234,10 +240,19 @@ __device__ __noinline__ uint32_t conv_delta_of_row(PlainKept& kept, uint32_t num
       });
   return end_plain(kept, number, kept.ticket(number).flags, done);
 }
+template <int kWidth, bool kBf16>
 __device__ __noinline__ uint32_t attend_of_row(PlainKept& kept, uint32_t number) {
   is_shared(&kept);
-  do_attend_row(kept.in(number), kept.pass(), kept.room(number), kept.other_room(number));
+  do_attend_row<kWidth, kBf16>(kept.in(number), kept.pass(), unit_in<AttendRowUnit>(kept.ticket(number)),
+                               kept.room(number), kept.other_room(number));
   return end_plain(kept, number, kept.ticket(number).flags, 0);
+}
+__device__ __forceinline__ uint32_t attend_of_any_row(PlainKept& kept, uint32_t number) {
+  const int width = kept.in(number).op.width;
+  const bool bf16 = kept.in(number).slot.form == Form::kBF16;
+  if (width == 256) return bf16 ? attend_of_row<256, true>(kept, number) : attend_of_row<256, false>(kept, number);
+  if (width == 128) return bf16 ? attend_of_row<128, true>(kept, number) : attend_of_row<128, false>(kept, number);
+  return bf16 ? attend_of_row<64, true>(kept, number) : attend_of_row<64, false>(kept, number);
 }
 __device__ __noinline__ uint32_t join_of_row(PlainKept& kept, uint32_t number) {
   is_shared(&kept);
@@ -313,7 +328,7 @@ __device__ __forceinline__ void run_plain_list(const ListWork& work) {
         number = conv_delta_of_row(kept, number);
         break;
       case PlainWay::kAttendRow:
-        number = attend_of_row(kept, number);
+        number = attend_of_any_row(kept, number);
         break;
       case PlainWay::kJoinRow:
         number = join_of_row(kept, number);

@@ -56,6 +56,9 @@ struct Ticket {
   uint32_t full[kWarps][kSet];
   // Where the sums of each team's set go; 0: nowhere.
   Address out[kWarps * kSet];
+  // Of other kinds, from `piece` on: their units have so much room.
+  static constexpr uint32_t kUnitBytes = 1152;
+  unsigned char more[kUnitBytes - (sizeof(piece) + sizeof(full) + sizeof(out))];
 
   __device__ __forceinline__ bool has(Flag flag) const { return (flags & flag) != 0; }
   __device__ __forceinline__ static uint32_t full_of(uint32_t barrier, int matrix, uint32_t parity) {
