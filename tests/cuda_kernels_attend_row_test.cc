@@ -218,8 +218,10 @@ TEST(CudaAttendRow, RotationsAndNone) {
 
 // A key that its type keeps nothing of: no numbers, instead of wrong ones.
 TEST(CudaAttendRow, KeysThatAreLost) {
-  const Got got = run({.norms = false, .size = 1e-12f}, 9, true, 3, Order::kRandom);
+  const Shape shape = {.norms = false, .size = 1e-12f};
+  const Got got = run(shape, 9, true, 3, Order::kRandom);
   for (const float value : got.result) EXPECT_TRUE(std::isnan(value));
+  EXPECT_EQ(got.pages, run(shape, 9, false, 3, Order::kRandom).pages) << "no zeros are kept for later tokens";
 }
 
 // Words of the launch before are not taken for this one's.
