@@ -17,9 +17,9 @@ namespace baton::cuda {
 inline constexpr int kSet = 4;               // matrix rows of a warp at a time, at most
 inline constexpr int kInstructionsKept = 8;  // instructions that a block has before it
 static_assert((kInstructionsKept & (kInstructionsKept - 1)) == 0);
-// Bundles that the feeder asks for at a time, at most: of a product that a ring may hold, of one of more, and of codes,
-// whose bundles are small.
-inline constexpr uint32_t kBulk = 2, kBulkMany = 4, kBulkCodes = 16;
+// Bundles that the feeder asks for at a time, at most, all of which wait until the last has room: of 16-bit values, and
+// of codes, whose bundles are small.
+inline constexpr uint32_t kBulk = 1, kBulkCodes = 4;
 
 // A piece's bundle, of those of a tile of rows of x, and where in the bundle's slot it lies.
 struct PieceAt {
@@ -218,7 +218,7 @@ __device__ __forceinline__ void feed_product(const Instruction& in, const Share&
   const uint32_t count = share.of_tile(), all = share.of_all();
   for (uint32_t tile = 0; tile < all; tile += count) {
     if (kCopiesInBulk) {
-      const uint32_t most = in.matrix[0].form == Form::kCodes ? kBulkCodes : count > kSlotsMax ? kBulkMany : kBulk;
+      const uint32_t most = in.matrix[0].form == Form::kCodes ? kBulkCodes : kBulk;
       const uint32_t bulk = min(most, 1u << slots.log2);  // of two in one slot the later would take a phase for its own
       for (uint32_t base = 0; base < count; base += 32) {
         const uint32_t i = base + lane(), number = first + tile + i;
