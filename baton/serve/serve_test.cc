@@ -30,6 +30,8 @@ TEST(Body, Bounds) {
   EXPECT_FALSE(parse_body(R"({"a": 1, "b": 2, "c": 3})", few));
   EXPECT_TRUE(parse_body(R"({"a": [1, 2, 3]})", few));
   EXPECT_FALSE(parse_body(R"({"a": [1, 2, 3, 4]})", few));
+  EXPECT_TRUE(parse_body(R"({"a": "x\",,,,,,:::[[["})", few)) << "all behind the mark is text, too";
+  EXPECT_FALSE(parse_body(R"({"a": "\\", "b": 2, "c": 3})", few)) << "the text ends there";
 }
 
 TEST(Body, WhatIsRefused) {
