@@ -6,13 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "baton/base/float.h"
 #include "baton/base/random.h"
 #include "baton/model/model.h"
 
 namespace baton::fake {
 
 // An embedding, a head that attends, an output head whose logits spread by about eight times `steepness`.
-inline std::shared_ptr<const Model> attending_model(int32_t vocab, float steepness = 1) {
+// `dtype`: of weights, kF32 or kBF16.
+inline std::shared_ptr<const Model> attending_model(int32_t vocab, float steepness = 1, DType dtype = DType::kF32) {
   constexpr int32_t kHidden = 64;
   auto model = std::make_shared<Model>();
   Random random(11);
@@ -21,11 +23,14 @@ inline std::shared_ptr<const Model> attending_model(int32_t vocab, float steepne
   for (const char* name : {"embedding", "head"}) {
     std::vector<float> values(static_cast<size_t>(vocab) * kHidden);
     for (float& value : values) value = random.normal() * (std::string_view(name) == "head" ? steepness : 1);
-    const size_t bytes = values.size() * sizeof(float);
+    std::vector<uint16_t> rounded;
+    for (const float value : values) rounded.push_back(f32_to_bf16(value));
+    const bool half = dtype == DType::kBF16;
+    const size_t bytes = values.size() * (half ? sizeof(uint16_t) : sizeof(float));
     model->owned.push_back(std::make_unique<std::byte[]>(bytes));
-    std::memcpy(model->owned.back().get(), values.data(), bytes);
+    std::memcpy(model->owned.back().get(), half ? static_cast<const void*>(rounded.data()) : values.data(), bytes);
     model->weights.push_back({.name = name,
-                              .dtype = DType::kF32,
+                              .dtype = dtype,
                               .rows = vocab,
                               .columns = kHidden,
                               .data = model->owned.back().get(),

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "baton/base/clock.h"
 #include "baton/state/checksum.h"
 #include "baton/unit/cuda/embedded.h"
 #include "baton/unit/cuda/launch.h"
@@ -154,12 +155,19 @@ Status CudaExecutor::run_pass(std::span<const Seat> seats, std::span<const PassP
 }
 
 Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context) {
-  start_few();
-  for (const Seat& seat : seats) {
+  const bool either = may_go_alone(seats.size()), alone = either && steps_.alone(seats.size());
+  const SteadyClock clock;
+  const int64_t begin_ns = clock.now_ns();
+  for (size_t i = 0; i < seats.size(); ++i) {
+    const Seat& seat = seats[i];
+    if (i == 0 || alone) start_few();
     if (seat.keeps) BATON_OK(static_cast<CudaState*>(seat.state)->keep_parts(stream_));
     add_few(seat, 0, 0, seat.rows_out > 0);
+    if (!alone && i + 1 < seats.size()) continue;
+    BATON_OK(run_few(out, goes_together(alone ? 1 : seats.size())));
+    if (seat.rows_out > 0) out += model_->program.output_width;
   }
-  BATON_OK(run_few(out, goes_together(seats.size())));
+  if (either) steps_.took(seats.size(), alone, clock.now_ns() - begin_ns);
   for (size_t i = 0; context.watch != nullptr && i < seats.size(); ++i) tell_decoded(seats[i], first + i, 1, context);
   for (const Seat& seat : seats) static_cast<CudaState*>(seat.state)->advance(1, seat.keeps ? 1 : 0);
   return {};
@@ -201,6 +209,8 @@ Status CudaExecutor::run_few(float* out, bool together) {
 bool CudaExecutor::goes_together(size_t seats) const {
   return options_.together && work_->has_list_together() && seats > static_cast<size_t>(kTile);
 }
+
+bool CudaExecutor::may_go_alone(size_t seats) const { return work_->has_list_of_one() && !goes_together(seats); }
 
 Status CudaExecutor::run_body(const Lists& lists) {
   for (const Instruction& instruction : lists.body)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "baton/unit/cuda/card.h"
+#include "baton/unit/cuda/sharing.h"
 #include "baton/unit/cuda/state.h"
 #include "baton/unit/cuda/weights.h"
 #include "baton/unit/cuda/workspace.h"
@@ -101,6 +102,8 @@ class CudaExecutor final : public Executor {
 
   // Whether so many seats go on tensor cores.
   bool goes_together(size_t seats) const;
+  // Whether each of so many could have a step of its own, one behind the other: by which of both is faster (Sharing).
+  bool may_go_alone(size_t seats) const;
   bool draws_here(std::span<const Seat> seats) const;
   struct Drawn {
     uint32_t steps = 0;
@@ -108,6 +111,9 @@ class CudaExecutor final : public Executor {
   };
   // Up to `steps` of them.
   Result<Drawn> draw_steps(std::span<Seat> seats, uint32_t steps, std::span<float> out, const StepLimits& limits,
+                           const StepContext& context);
+  // One step of each seat by itself.
+  Result<Drawn> draw_alone(std::span<Seat> seats, std::span<float> out, const StepLimits& limits,
                            const StepContext& context);
   // What steps of these seats draw by, and what draws then.
   Result<Drawing> send_rules(std::span<const Seat> seats, uint32_t steps);
@@ -126,6 +132,7 @@ class CudaExecutor final : public Executor {
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Workspace> work_;
   Stream stream_;
+  Sharing steps_, draws_;  // `step`, whose outputs the host takes; steps that draw
   std::vector<InstructionTime> times_;
   uint64_t timed_steps_ = 0;
   std::vector<Event> events_;  // of steps that draw, or of layers that are told of

@@ -46,8 +46,17 @@ Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, 
     for (const Seat& seat : next) steps = std::min(steps, seat.state->tokens_max() - seat.state->position());
     // A seat that has no room says so there.
     if (steps == 0) return Executor::step_on(next, out, rest, context);
-    BATON_TRY(const Drawn done,
-              settled([&] { return draw_steps(next, static_cast<uint32_t>(steps), out, rest, context); }));
+    const bool either = may_go_alone(next.size()), alone = either && draws_.alone(next.size());
+    // Of one row after the other each step waits for the host; so do those that are timed.
+    const bool timed = either && draws_.tries(next.size());
+    if (alone || timed) steps = 1;
+    const SteadyClock clock;
+    const int64_t begin_ns = clock.now_ns();
+    BATON_TRY(const Drawn done, settled([&] {
+                return alone ? draw_alone(next, out, rest, context)
+                             : draw_steps(next, static_cast<uint32_t>(steps), out, rest, context);
+              }));
+    if (timed) draws_.took(next.size(), alone, clock.now_ns() - begin_ns);
     if (!done.more || ended(next)) return {};
     rest.steps_max -= done.steps;
     // Rows are those of the first step.
@@ -58,6 +67,22 @@ Status CudaExecutor::step_on(std::span<const Seat> seats, std::span<float> out, 
     }
   }
   return {};
+}
+
+// Nothing ends between two seats: all have as many.
+Result<CudaExecutor::Drawn> CudaExecutor::draw_alone(std::span<Seat> seats, std::span<float> out,
+                                                     const StepLimits& limits, const StepContext& context) {
+  BATON_OK(check_seats(*model_, seats, out));
+  BATON_OK(context.check());
+  Drawn all{1, true};
+  for (Seat& seat : seats) {
+    const size_t wanted = out.empty() ? 0 : seat.rows_out * static_cast<size_t>(model_->program.output_width);
+    BATON_TRY(const Drawn done, draw_steps({&seat, 1}, 1, out.first(wanted), limits, {}));
+    out = out.subspan(wanted);
+    all.more = all.more && done.more;
+  }
+  BATON_OK(context.check());
+  return all;
 }
 
 Result<Drawing> CudaExecutor::send_rules(std::span<const Seat> seats, uint32_t steps) {

@@ -42,7 +42,7 @@ class CudaSteps : public testing::Test {
     ExecutorOptions options;
     options.times = times_;
     options.together = together_;
-    auto executor = CudaExecutor::load(*card, fake::attending_model(kTinyVocab), options);
+    auto executor = CudaExecutor::load(*card, fake::attending_model(kTinyVocab, 1, dtype_), options);
     ASSERT_TRUE(executor) << executor.error().message;
     executor_ = std::move(*executor);
   }
@@ -103,6 +103,7 @@ class CudaSteps : public testing::Test {
   }
 
   bool times_ = false, together_ = false;
+  DType dtype_ = DType::kF32;
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<float> rows_;
@@ -110,6 +111,11 @@ class CudaSteps : public testing::Test {
 class CudaTogether : public CudaSteps {
  protected:
   CudaTogether() { together_ = true; }
+};
+// Has a list of one row with kernels of its own.
+class CudaOfOne : public CudaSteps {
+ protected:
+  CudaOfOne() { dtype_ = DType::kBF16; }
 };
 class CudaTimes : public CudaSteps {
  protected:
@@ -245,6 +251,108 @@ TEST_F(CudaTogether, ManySequencesShareTensorCores) {
   }
   EXPECT_NE(executor_->placement().notes.find("batches on tensor cores"), std::string::npos);
   EXPECT_NE(executor_->arithmetic().find("-together"), std::string::npos);
+}
+
+// First each has a step of its own, then all share one, as often; then whatever is faster.
+TEST_F(CudaOfOne, BothWaysAreTried) {
+  const int32_t fed = 3;
+  for (const bool draws : {false, true}) {
+    // The launch that is the n-th fails, and so the step that it is of.
+    const auto launches = [&](uint32_t steps) {
+      for (uint64_t nth = 1; nth < 100; ++nth) {
+        TearDown();
+        SetUp();
+        std::vector<Sampler> samplers(2, *Sampler::create({}, kTinyVocab));
+        std::vector<Draws> drawn(2);
+        std::vector<Seat> seats;
+        for (size_t i = 0; i < 2; ++i) {
+          EXPECT_TRUE(prefill(state(), 5));
+          drawn[i].sampler = &samplers[i];
+          seats.push_back({states_.back().get(), {&fed, 1}, 1, true, false, draws ? &drawn[i] : nullptr});
+        }
+        std::vector<float> rows(2 * kTinyVocab);
+        emulated_fail({.function = "launch_together", .nth = nth, .code = kInvalidValue});
+        Status done;
+        for (uint32_t step = 0; done && step < (draws ? 1 : steps); ++step)
+          done = draws ? executor_->step_on(seats, rows, {.steps_max = steps}, {}) : executor_->step(seats, rows, {});
+        emulated_reset();
+        if (done) return nth - 1;
+      }
+      return uint64_t{0};
+    };
+    for (uint32_t steps = 1; steps <= 2 * Sharing::kTries; ++steps)
+      EXPECT_EQ(launches(steps), steps + std::min(steps, Sharing::kTries)) << steps << (draws ? " draws" : " steps");
+  }
+}
+
+TEST_F(CudaOfOne, SeveralStepAsEachAlone) {
+  for (const size_t count : {2, 3, 8, 9}) {
+    std::vector<Seat> seats;
+    const int32_t fed = 3;
+    std::vector<SequenceState*> own;
+    size_t wanted = 0;
+    for (size_t i = 0; i < count; ++i) {
+      own.push_back(&state());
+      SequenceState& of = state();
+      for (SequenceState* each : {own.back(), &of}) ASSERT_TRUE(prefill(*each, 5 + 3 * i));
+      seats.push_back({&of, {&fed, 1}, i % 3 == 1 ? 0u : 1u, true});  // some give no row
+      wanted += seats.back().rows_out;
+    }
+    for (uint32_t step = 0; step < 2 * Sharing::kTries + 2; ++step) {
+      std::vector<float> rows(wanted * kTinyVocab);
+      ASSERT_TRUE(executor_->step(seats, rows, {}));
+      for (size_t i = 0, row = 0; i < count; ++i) {
+        ASSERT_TRUE(decode(*own[i]));
+        EXPECT_EQ(seats[i].state->position(), own[i]->position());
+        if (seats[i].rows_out == 0) continue;
+        EXPECT_TRUE(std::equal(rows_.begin(), rows_.end(), rows.begin() + static_cast<ptrdiff_t>(row++ * kTinyVocab)))
+            << i << " of " << count << ", step " << step;
+      }
+    }
+  }
+}
+
+TEST_F(CudaOfOne, SeveralDrawWhatEachDrawsAlone) {
+  constexpr size_t kSteps = 24;
+  const int32_t fed = 3;
+  const auto run = [&](size_t first, size_t count, std::span<const int32_t> stops, std::vector<float>& rows) {
+    std::vector<Sampler> samplers;
+    std::vector<Draws> draws(count);
+    std::vector<Seat> seats;
+    samplers.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      SequenceState& of = state();
+      EXPECT_TRUE(prefill(of, 5 + 3 * (first + i)));
+      const SamplerParams params{.temperature = (first + i) % 2 == 0 ? 0.0f : 1.0f, .top_k = 4, .seed = first + i};
+      samplers.push_back(*Sampler::create(params, kTinyVocab));
+      draws[i].sampler = &samplers.back();
+      if (first + i == 1) draws[i].stop_ids = stops;
+      seats.push_back({&of, {&fed, 1}, 1, true, false, &draws[i]});
+    }
+    rows.assign(count * kTinyVocab, 0);
+    EXPECT_TRUE(executor_->step_on(seats, rows, {.steps_max = kSteps}, {}));
+    std::vector<std::vector<int32_t>> ids(count);
+    for (size_t i = 0; i < count; ++i) {
+      for (const DrawnId& id : draws[i].ids) ids[i].push_back(id.id);
+      EXPECT_EQ(seats[i].state->position(), 5 + 3 * (first + i) + ids[i].size());
+    }
+    return ids;
+  };
+  for (const size_t count : {2, 3, 8, 9}) {
+    std::vector<float> rows, own;
+    const auto all = run(0, count, {}, rows);
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(all[i].size(), kSteps);
+      EXPECT_EQ(all[i], run(i, 1, {}, own)[0]) << i << " of " << count;
+      EXPECT_TRUE(std::equal(own.begin(), own.end(), rows.begin() + static_cast<ptrdiff_t>(i * kTinyVocab))) << i;
+    }
+    // One of them ends: all have as many.
+    const int32_t stop = all[1][7];
+    const auto first = static_cast<size_t>(std::find(all[1].begin(), all[1].end(), stop) - all[1].begin());
+    const auto stopped = run(0, count, {&stop, 1}, rows);
+    for (size_t i = 0; i < count; ++i)
+      EXPECT_EQ(stopped[i], std::vector<int32_t>(all[i].begin(), all[i].begin() + static_cast<ptrdiff_t>(first) + 1));
+  }
 }
 
 TEST_F(CudaSteps, NoTimesAreNotedWhereNobodyAsked) {

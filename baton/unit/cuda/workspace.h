@@ -47,6 +47,8 @@ class Workspace {
   bool has_list() const { return !exact_.empty(); }
   // The same with products of all rows on tensor cores (mma_list.h): a row's bits are then not those that it has alone.
   bool has_list_together() const { return !together_.empty(); }
+  // One for one row, by kernels of its own.
+  bool has_list_of_one() const { return !worded_.empty(); }
   ListWork list(Drawing drawing, bool together) const;
   // Instruction i of a list, and when the first block had done each, in ns. Waits.
   const Instruction& listed(const ListWork& list, size_t i) const {
