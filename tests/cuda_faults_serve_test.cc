@@ -37,12 +37,17 @@ class CudaFaultsServe : public testing::Test {
     pool_ = std::make_unique<ModelPool>();
     ModelSetup setup;
     setup.name = "m";
+    setup.dispatch = dispatch_;
     setup.prepare = [this](Request& request) {
       request.prefill_unit = prefill_;
       request.decode_unit = decode_;
       request.max_new_tokens = 6;
     };
-    pool_->add(std::make_unique<ServedModel>(std::move(setup), *std::move(opened)));
+    auto served = std::make_unique<ServedModel>(std::move(setup), *std::move(opened));
+    if (dispatch_) {
+      ASSERT_TRUE(served->measure());
+    }
+    pool_->add(std::move(served));
     auto service = Service::create({.parallel = 4, .queue_max = 4, .readers = 1}, *pool_);
     ASSERT_TRUE(service) << service.error().message;
     service_ = *std::move(service);
@@ -76,6 +81,7 @@ class CudaFaultsServe : public testing::Test {
   }
 
   std::atomic<const char*> prefill_{"cpu"}, decode_{"cpu"};
+  bool dispatch_ = false;
   std::unique_ptr<ModelPool> pool_;
   std::unique_ptr<Service> service_;
 };
@@ -95,6 +101,11 @@ TEST_F(CudaFaultsServe, ALostCardIsSaidToThoseWhoNeedIt) {
     EXPECT_NE(refused.body.find(kReason), std::string::npos) << refused.body;
     EXPECT_NE(refused.body.find("'cuda'"), std::string::npos) << refused.body;
   }
+  const std::vector<Service::Lost> lost = service_->lost_units();
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].unit, "cuda");
+  EXPECT_NE(lost[0].why.find(kReason), std::string::npos) << lost[0].why;
+  EXPECT_FALSE(lost[0].refuses) << "what asks for no unit is answered by cpu";
   const http::Response other = answer("cpu", "cpu");
   EXPECT_EQ(other.status, 200) << other.body;
   EXPECT_EQ(Json::parse(other.body)["choices"], Json::parse(wanted.body)["choices"]);
@@ -102,6 +113,52 @@ TEST_F(CudaFaultsServe, ALostCardIsSaidToThoseWhoNeedIt) {
   cuda::emulated_reset();
   ASSERT_NO_FATAL_FAILURE(open());
   EXPECT_EQ(answer(kCard, kCard).status, 200);
+}
+
+// All that ask for no unit are refused then: the server is not ready, and says why.
+TEST_F(CudaFaultsServe, AServerWhoseOwnCardIsLostIsNotReady) {
+  close();
+  prefill_ = decode_ = kCard;
+  ASSERT_NO_FATAL_FAILURE(open());
+  EXPECT_TRUE(service_->lost_units().empty());
+  cuda::emulated_fail({.function = "event_wait", .nth = 3, .code = cuda::kIllegalAddress, .lost = true});
+  EXPECT_NE(answer(kCard, kCard).status, 200);
+  const std::vector<Service::Lost> lost = service_->lost_units();
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_TRUE(lost[0].refuses);
+  EXPECT_EQ(lost[0].model, "m");
+}
+
+TEST_F(CudaFaultsServe, DispatchLeavesALostCard) {
+  close();
+  dispatch_ = true;
+  ASSERT_NO_FATAL_FAILURE(open());
+  const auto lost_of = [&] {
+    std::string text;
+    pool_->visit([&](const PooledModel&, const ServedModel& served) {
+      for (const RouteUnit& unit : served.route_facts(8, 0, 8).units) text += unit.lost;
+    });
+    return text;
+  };
+  EXPECT_EQ(answer("cpu", "cpu").status, 200);
+  EXPECT_EQ(lost_of(), "");
+  // By whichever request works on the card first; the server's default is the processor's.
+  cuda::emulated_fail({.function = "stream_wait", .code = cuda::kIllegalAddress, .lost = true});
+  for (int i = 0; i < 20 && lost_of().empty(); ++i) {
+    pool_->visit([&](const PooledModel&, const ServedModel& served) {
+      auto& model = const_cast<ServedModel&>(served);
+      CompletionRequest request = model.make_request({1, 2, 3, 4});
+      request.request.prefill_unit = request.request.decode_unit = kCard;
+      if (auto started = model.start(std::move(request))) {
+        for (auto next = started->next(std::chrono::milliseconds(100), {}); next && !*next;)
+          next = started->next(std::chrono::milliseconds(100), {});
+      }
+    });
+  }
+  EXPECT_NE(lost_of().find(kReason), std::string::npos);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(answer("cpu", "cpu").status, 200);
+  ASSERT_EQ(service_->lost_units().size(), 1u);
+  EXPECT_FALSE(service_->lost_units()[0].refuses);
 }
 
 TEST_F(CudaFaultsServe, AHandOverFromALostCardIsAnswered) {

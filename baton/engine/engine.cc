@@ -496,6 +496,15 @@ void Engine::shutdown() {
   core_->survive([&] { core_->inbox.send(StopMessage{}); });
 }
 
+std::vector<LostUnit> Engine::lost_units() const {
+  std::vector<LostUnit> units;
+  const std::scoped_lock lock(core_->mutex);
+  for (LaneIndex lane = 0; lane < core_->lost.size(); ++lane) {
+    if (!core_->lost[lane].empty()) units.push_back({core_->facts.lanes[lane].name, core_->lost[lane]});
+  }
+  return units;
+}
+
 EngineUsage Engine::usage() const {
   return {.requests = core_->used_requests,
           .states = core_->used_states,

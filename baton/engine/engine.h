@@ -89,6 +89,10 @@ class Ticket {
   bool finished_ = false;  // its FinishedEvent was read
 };
 
+struct LostUnit {
+  std::string name, why;
+};
+
 class Engine {
  public:
   // kInvalidInput for missing or repeated units and for limits that are zero, kMismatch for executors of different
@@ -128,6 +132,9 @@ class Engine {
   // all. `on_progress` (may be empty) is asked before each; false: no more, with kCancelled. Once. One that
   // cannot be written is left out, and the others are written: the error of the first, with how many.
   Status save_checkpoints(const std::function<bool(uint64_t done, uint64_t total)>& on_progress = {});
+
+  // Units that take no work any more. Any thread.
+  std::vector<LostUnit> lost_units() const;
 
   // As of the last step. Any thread. Requests are back to zero when every one has finished, states when the steps that
   // were under way then are back too.

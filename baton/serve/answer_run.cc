@@ -69,7 +69,7 @@ AnswerRun::AnswerRun(Service& service, Job& job)
 }
 
 void AnswerRun::run() try {
-  if (const auto started = start(0); !started) return fail(error_of(started.error()));
+  if (const auto started = start(0); !started) return fail(refused(started.error()));
   if (job_.request.stream) service_.begin_stream(job_);
   while (ended_ < choices_.size()) {
     gone_ = gone_ || job_.exchange->gone();
@@ -87,9 +87,9 @@ void AnswerRun::run() try {
                            : choices_.size() == 1 ? kLookMs
                                                   : std::chrono::milliseconds(5);
       first = false;
-      if (const auto stepped = step(i, timeout); !stepped) return fail(error_of(stepped.error()));
+      if (const auto stepped = step(i, timeout); !stepped) return fail(refused(stepped.error()));
     }
-    if (const auto begun = start_others(); !begun) return fail(error_of(begun.error()));
+    if (const auto begun = start_others(); !begun) return fail(refused(begun.error()));
     if (!unsent_.flush()) gone_ = true;
     tell_progress();
   }
@@ -98,6 +98,11 @@ void AnswerRun::run() try {
   choices_.clear();
   refill_memory_reserve();
   fail({.status = 503, .message = "out of memory", .type = "server_error", .code = "out_of_memory"});
+}
+
+ApiError AnswerRun::refused(const Error& error) {
+  if (error.code == Code::kUnavailable) job_.model->warn_of_lost_units();
+  return error_of(error);
 }
 
 Status AnswerRun::start(uint32_t index) {

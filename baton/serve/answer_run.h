@@ -48,6 +48,7 @@ class AnswerRun {
   void finish();
   void tell_done(const char* finish);
   void fail(const ApiError& error);
+  ApiError refused(const Error& error);
   void send(std::string bytes);
   uint64_t tokens() const;
   uint64_t cached_tokens() const;

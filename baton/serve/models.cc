@@ -1,6 +1,8 @@
 // A runtime, and what requests of it begin with.
 #include "baton/serve/models.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "baton/serve/answer_figures.h"
@@ -28,6 +30,7 @@ RouteFacts ServedModel::route_facts(uint64_t prompt_tokens, uint64_t cached_toke
   facts.prompt_tokens = prompt_tokens;
   facts.cached_tokens = cached_tokens;
   facts.answer_tokens = answer_tokens;
+  const std::vector<LostUnit> lost = lost_units();
   for (const auto& [name, unit, asked] : runtime_->units()) {
     const Caps& caps = unit.caps();
     RouteUnit& added = facts.units.emplace_back(RouteUnit{.name = std::string(name)});
@@ -36,6 +39,9 @@ RouteFacts ServedModel::route_facts(uint64_t prompt_tokens, uint64_t cached_toke
     added.decodes = caps.decode_seats_max > 0;
     added.prefill_tokens_min = caps.prefill_tokens_min;
     added.token_bytes = token_bytes_.at(std::string(name));
+    for (const LostUnit& each : lost) {
+      if (each.name == name) added.lost = each.why;
+    }
   }
   speeds_.fill(facts);
   loads_.fill(facts);
@@ -101,6 +107,34 @@ Result<std::shared_ptr<TokenConstraint>> ServedModel::constraint(const openai::A
 EngineUsage ServedModel::usage() const {
   const std::lock_guard lock(engine_mutex_);
   return runtime_->engine().usage();
+}
+
+std::vector<LostUnit> ServedModel::lost_units() const {
+  const std::lock_guard lock(engine_mutex_);
+  return runtime_->engine().lost_units();
+}
+
+bool ServedModel::takes_requests(const std::vector<LostUnit>& lost) const {
+  const auto works = [&lost](std::string_view name) {
+    return std::none_of(lost.begin(), lost.end(), [&](const LostUnit& each) { return each.name == name; });
+  };
+  if (setup_.dispatch) {
+    const std::vector<NamedUnit> units = runtime_->units();
+    return std::any_of(units.begin(), units.end(), [&](const NamedUnit& each) {
+      return each.unit.caps().decode_seats_max > 0 && works(each.name);
+    });
+  }
+  return works(defaults_.prefill_unit) && works(defaults_.decode_unit) && works(defaults_.via_unit);
+}
+
+void ServedModel::warn_of_lost_units() {
+  for (const LostUnit& each : lost_units()) {
+    {
+      const std::lock_guard lock(warned_mutex_);
+      if (!warned_.insert(each.name).second) continue;
+    }
+    spdlog::warn("model '{}': unit '{}' is lost ({}): nothing runs there any more", name(), each.name, each.why);
+  }
 }
 
 uint64_t ServedModel::device_bytes() const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,12 @@ class ServedModel final : public Served {
   // Any thread; the answer is its caller's.
   Result<Answer> start(CompletionRequest request);
   EngineUsage usage() const;
+  // Units that take no work any more.
+  std::vector<LostUnit> lost_units() const;
+  // Whether a request that asks for no unit can be answered, where these are lost.
+  bool takes_requests(const std::vector<LostUnit>& lost) const;
+  // Each that is lost is said once.
+  void warn_of_lost_units();
   uint64_t device_bytes() const override;
   // What the request's answer may be: a format, or calls of the tools that it must make; null: anything.
   // `in_reasoning`: the prompt ends in it, and what was asked for comes behind. Fresh for each answer. Any thread; slow
@@ -79,6 +86,8 @@ class ServedModel final : public Served {
   mutable std::mutex formats_mutex_;
   mutable std::shared_ptr<FormatCompiler> formats_;  // made when it is asked for
   mutable std::mutex engine_mutex_;                  // Runtime::start may begin the engine anew
+  std::mutex warned_mutex_;
+  std::set<std::string> warned_;  // units
 };
 
 }  // namespace baton::serve

@@ -70,7 +70,7 @@ constexpr Answer kAnswers[] = {
     {"POST", "/detokenize", kJson, "content:string prompt:string"},
     {"POST", "/apply-template", kJson, "prompt:string"},
     {"GET", "/health", kJson, "status:string"},
-    {"GET", "/ready", kJson, "ready:boolean"},
+    {"GET", "/ready", kJson, "ready:boolean lost_units?:array"},
     {"GET", "/metrics", "text/plain", ""},
     {"GET", "/slots", kJson, "[id:integer n_ctx:integer is_processing:boolean"},
     {"GET", "/props", kJson,

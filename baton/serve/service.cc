@@ -261,6 +261,16 @@ Gauges Service::gauges() const {
   return gauges;
 }
 
+std::vector<Service::Lost> Service::lost_units() const {
+  std::vector<Lost> all;
+  models_.visit([&all](const PooledModel& model, const ServedModel& served) {
+    const std::vector<LostUnit> lost = served.lost_units();
+    const bool refuses = !served.takes_requests(lost);
+    for (const LostUnit& each : lost) all.push_back({model.name(), each.name, each.why, refuses});
+  });
+  return all;
+}
+
 std::vector<ModelGauges> Service::model_gauges() const {
   std::vector<ModelGauges> made;
   std::map<uint32_t, EngineUsage> usage;  // by index

@@ -63,6 +63,12 @@ class Service {
   void cancel_all() { cancelling_ = true; }
 
   bool ready() const { return !stopped_; }
+  // Units of loaded models that take no work any more.
+  struct Lost {
+    std::string model, unit, why;
+    bool refuses = false;  // the model, what asks for no unit
+  };
+  std::vector<Lost> lost_units() const;
   ServiceCounts counts() const;
   Gauges gauges() const;
   std::vector<ModelGauges> model_gauges() const;

@@ -1,6 +1,9 @@
 // What is said of the server itself.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "baton/serve/answer_figures.h"
 #include "baton/serve/openapi.h"
 #include "baton/serve/routes.h"
 
@@ -49,8 +52,14 @@ void show_health(App& /*app*/, const ExchangePtr& exchange, const Caller& /*call
 }
 
 void show_ready(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
-  const bool ready = app.service().ready();
-  exchange->respond(json_response(ready ? 200 : 503, {{"ready", ready}}));
+  const std::vector<Service::Lost> lost = app.service().lost_units();
+  // A model that refuses all that ask for no unit keeps the server from being ready: it must be loaded again.
+  const bool ready = app.service().ready() &&
+                     std::none_of(lost.begin(), lost.end(), [](const Service::Lost& each) { return each.refuses; });
+  Json made = {{"ready", ready}};
+  for (const Service::Lost& each : lost)
+    made["lost_units"].push_back({{"model", each.model}, {"unit", each.unit}, {"reason", without_paths(each.why)}});
+  exchange->respond(json_response(ready ? 200 : 503, made));
 }
 
 void show_metrics(App& app, const ExchangePtr& exchange, const Caller& /*caller*/) {
