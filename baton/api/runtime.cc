@@ -50,6 +50,9 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) tr
   engine.limits = options.limits;
   runtime->tokens_max_ = options.limits.tokens_max;
   for (auto& [name, loaded] : units) {
+    uint64_t& states = engine.limits.state_bytes_max;
+    if (const auto room = state_room(*loaded.unit, *runtime->text_.model); room && states > 0)
+      states = std::clamp<uint64_t>(*room, 1, states);
     auto executor = loaded.unit->load(runtime->text_.model, options.threads);
     if (!executor) {
       Error refused = with_units_that_can(std::move(executor).error(), runtime->text_.model->program, *loaded.unit);

@@ -171,6 +171,8 @@ class Runtime {
   double load_ms() const { return load_ms_; }  // files and units
   // Prompt and answer together: the model's, or less when RuntimeOptions::limits says so.
   uint64_t context_tokens() const;
+  // Those that were given, states held to the memory of the units' devices (state_room).
+  const EngineLimits& limits() const { return engine_options_.limits; }
 
   // A request with everything filled in that has a default: this model's stop and padding ids, and the units: the last
   // of RuntimeOptions::units that decodes, after a prefill on the first, by hand-over when these are two.

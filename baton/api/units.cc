@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "baton/base/affinity.h"
+#include "baton/base/machine.h"
 
 namespace baton {
 
@@ -114,9 +115,33 @@ UnitsFacts units_facts(const Model& model, std::span<const std::string> units) {
     const uint64_t kept = (*unit)->kept_bytes(model).all;
     facts.kept_bytes += kept;
     if ((*unit)->caps().device) facts.device_kept_bytes += kept;
+    if (const auto room = state_room(**unit, model))
+      facts.state_room = std::min(facts.state_room.value_or(*room), *room);
     if ((*unit)->caps().emulated) facts.emulated.push_back(names[i]);
   }
   return facts;
+}
+
+// A sixteenth is for what a driver and a unit need themselves.
+std::optional<uint64_t> state_room(const Unit& unit, const Model& model) {
+  if (!unit.caps().device) return std::nullopt;
+  const uint64_t all = unit.caps().device->memory_bytes, taken = all / 16 + unit.kept_bytes(model).all;
+  return all - std::min(taken, all);
+}
+
+uint64_t memory_of(std::span<const std::string> units) {
+  std::optional<uint64_t> devices;
+  bool on_host = units.empty();
+  for (const std::string& text : units) {
+    const auto unit = create_unit(text);
+    if (!unit) continue;  // who loads it says why
+    const Caps& caps = (*unit)->caps();
+    if (caps.device) devices = std::min(devices.value_or(caps.device->memory_bytes), caps.device->memory_bytes);
+    on_host = on_host || !caps.device || caps.emulated;
+  }
+  const uint64_t host = this_machine().memory_available_bytes;
+  if (!devices) return host;
+  return !on_host || host == 0 ? *devices : std::min(host, *devices);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,11 +48,20 @@ Error with_units_that_can(Error refused, const Program& program, const Unit& by)
 // What is known of units that a model would be loaded into, together; each counts once. One that cannot be had counts
 // nothing.
 struct UnitsFacts {
-  uint64_t kept_bytes = 0;                 // of the model's weights
-  uint64_t device_kept_bytes = 0;          // of these, in memory of devices (Caps::device)
-  std::vector<std::string> emulated = {};  // by names_of()
+  uint64_t kept_bytes = 0;                  // of the model's weights
+  uint64_t device_kept_bytes = 0;           // of these, in memory of devices (Caps::device)
+  std::vector<std::string> emulated = {};   // by names_of()
+  std::optional<uint64_t> state_room = {};  // the least of theirs
 };
 UnitsFacts units_facts(const Model& model, std::span<const std::string> units);
+
+// Bytes that a unit's device (Caps::device) has for states beside a model's weights, where nobody else uses it; no
+// value: they lie in the host's memory.
+std::optional<uint64_t> state_room(const Unit& unit, const Model& model);
+
+// What models on these units may take: the memory of the smallest of their devices where all have one, else what is
+// free of the host's, in which emulated devices lie, too. 0: not known.
+uint64_t memory_of(std::span<const std::string> units);
 
 // `text` with a type of keys and values for a unit whose options do not say one; `kv` empty: as it is. kUnsupported
 // names the units that have a choice, where this one has none.

@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "baton/base/machine.h"
 #include "baton/base/terminal.h"
 #include "baton/cli/batch_run.h"
 #include "baton/cli/command.h"
@@ -71,7 +70,7 @@ EngineLimits batch_limits(const BatchFlags& flags) {
   EngineLimits limits;
   limits.requests_active_max = flags.parallel;
   limits.step_tokens_max = flags.step_tokens;
-  limits.state_bytes_max = this_machine().memory_available_bytes / 4;
+  limits.state_bytes_max = flags.model.memory_bytes() / 4;
   limits.checkpoint_bf16 = flags.cache.bf16();
   if (!flags.no_reuse) limits.checkpoint_bytes_max = limits.state_bytes_max / 4;
   return limits;

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 
-#include "baton/base/machine.h"
 #include "baton/cli/chat_session.h"
 #include "baton/cli/command.h"
 #include "baton/cli/interrupt.h"
@@ -190,7 +189,7 @@ Status check_chat_flags(ChatFlags& flags) {
 // What a chat goes on from is most of what it does: a quarter of what is free.
 EngineLimits chat_limits(const ChatFlags& flags) {
   EngineLimits limits;
-  const uint64_t available = this_machine().memory_available_bytes;
+  const uint64_t available = flags.model.memory_bytes();
   limits.checkpoint_bf16 = flags.cache.bf16();
   if (!flags.no_reuse) limits.checkpoint_bytes_max = available > 0 ? available / 4 : uint64_t{1} << 30;
   return limits;

@@ -137,10 +137,10 @@ OrderedJson state_json(const StateShape& shape) {
   return json;
 }
 
-// The decode unit's and the prefill unit's executors, for their layouts.
+// The decode unit and the prefill unit, with the layouts of their states.
 struct Pair {
   std::unique_ptr<Unit> from_unit, to_unit;
-  std::unique_ptr<Executor> from, to;
+  StateShape from, to;
 };
 
 // The units alone, and what they are called: a wrong name is another error than a model that a unit cannot load.
@@ -158,9 +158,19 @@ Result<Pair> create_pair(InspectFlags& flags) {
   return pair;
 }
 
-Status load_pair(Pair& pair, const std::shared_ptr<const Model>& model) {
-  BATON_TRY(pair.from, pair.from_unit->load(model, 1));
-  BATON_TRY(pair.to, pair.to_unit->load(model, 1));
+// A device's memory takes no weights for that.
+Result<StateShape> shape_on(Unit& unit, const std::shared_ptr<const Model>& model) {
+  if (!unit.caps().device) {
+    BATON_TRY(const auto executor, unit.load(model, 1));
+    return executor->shape();
+  }
+  BATON_OK(check_program(unit.name(), unit.caps(), model->program));
+  return state_shape(model->program, unit.caps().kv_type);
+}
+
+Status find_shapes(Pair& pair, const std::shared_ptr<const Model>& model) {
+  BATON_TRY(pair.from, shape_on(*pair.from_unit, model));
+  BATON_TRY(pair.to, shape_on(*pair.to_unit, model));
   return {};
 }
 
@@ -254,12 +264,11 @@ std::string all_text(const InspectFlags& flags, const Model& model, const Ordere
   if (const auto decoded = decoded_at_load(model, pair.to_unit->caps()); !decoded.empty())
     text += fmt::format("  {} decoded to F32 at load on {}\n", fmt::join(decoded, ", "), flags.decode_unit);
   text += "\nprogram\n" + to_text(model.program);
-  for (const auto& [name, executor] :
-       {std::pair{flags.prefill_unit, pair.from.get()}, std::pair{flags.decode_unit, pair.to.get()}}) {
+  for (const auto& [name, shape] :
+       {std::pair{flags.prefill_unit, &pair.from}, std::pair{flags.decode_unit, &pair.to}}) {
     if (model.program.whole_sequence) break;  // keeps none
-    const uint64_t per_token = bytes_per_token(executor->shape());
-    text += fmt::format("\nstate on {}: {} bytes and {} bytes per token\n{}", name, section_bytes(executor->shape(), 0),
-                        per_token, to_text(executor->shape()));
+    text += fmt::format("\nstate on {}: {} bytes and {} bytes per token\n{}", name, section_bytes(*shape, 0),
+                        bytes_per_token(*shape), to_text(*shape));
   }
   const bool moves = flags.prefill_unit != flags.decode_unit;
   return text + fmt::format("\nbridge plan {} -> {}\n{}", flags.prefill_unit, flags.decode_unit,
@@ -294,15 +303,16 @@ int run_inspect(InspectFlags& flags) {
   if (!flags.unit.empty()) return show_plan(flags, **model);
   auto pair = create_pair(flags);
   if (!pair) return report_unit(pair.error());
-  if (const Status loaded = load_pair(*pair, *model); !loaded) return report(loaded.error());
-  const auto plan = plan_bridge(pair->from->shape(), pair->to->shape());
+  if (const Status found = find_shapes(*pair, *model); !found) return report(found.error());
+  const auto plan = plan_bridge(pair->from, pair->to);
   if (!plan) return report(plan.error());
 
   const auto embed = embed_spec_of(**model);
   if (!embed) return report(embed.error());
   const EmbedSpec* vectors = embed->has_value() ? &**embed : nullptr;
-  const StateShape& shape = pair->to->shape();
-  const Machine machine = this_machine();
+  const StateShape& shape = pair->to;
+  const auto room = memory_room(*pair->to_unit);
+  if (!room) return report_unit(room.error());
   const MemoryNeed need = memory_need(**model, *pair->to_unit, shape, told_context(flags, **model));
   const auto adapters = adapters_json(**model, *choices);
   if (!adapters) return report(adapters.error());
@@ -316,7 +326,7 @@ int run_inspect(InspectFlags& flags) {
     OrderedJson types = OrderedJson::object();
     for (const auto& [name, count] : count_types(**model))
       types[name] = {{"tensors", count.tensors}, {"values", count.values}, {"bytes", count.bytes}};
-    json["summary"] = summary_json(**model, flags.decode_unit, need, machine);
+    json["summary"] = summary_json(**model, flags.decode_unit, need, *room);
     json["tensor_types"] = types;
     json["decoded_at_load"] = decoded_at_load(**model, pair->to_unit->caps());
     json["notes"] = (*model)->notes;
@@ -324,14 +334,13 @@ int run_inspect(InspectFlags& flags) {
     json["program"] = OrderedJson::array();
     for (const Op& op : (*model)->program.ops)
       json["program"].push_back({{"layer", op.layer}, {"op", to_string(op.kind)}});
-    json["state"] = {{flags.prefill_unit, state_json(pair->from->shape())},
-                     {flags.decode_unit, state_json(pair->to->shape())}};
+    json["state"] = {{flags.prefill_unit, state_json(pair->from)}, {flags.decode_unit, state_json(pair->to)}};
     json["bridge"] = bridge_json(*plan, flags.prefill_unit != flags.decode_unit);
     if (flags.tensors) json["tensor_list"] = tensors_json(**model);
     print_json(json);
     return kOk;
   }
-  std::string text = summary_text(**model, flags.decode_unit, shape, need, machine, vectors);
+  std::string text = summary_text(**model, flags.decode_unit, shape, need, *room, vectors);
   if (!(*model)->notes.empty()) text += "\n";
   for (const std::string& note : (*model)->notes) text += fmt::format("note: {}\n", note);
   if (flags.fingerprint && !flags.all) {

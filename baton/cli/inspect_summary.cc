@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "baton/api/units.h"
+#include "baton/base/machine.h"
 #include "baton/bench/human.h"
 #include "baton/model/container.h"
 #include "baton/state/shape.h"
@@ -88,23 +90,33 @@ MemoryNeed memory_need(const Model& model, const Unit& unit, const StateShape& s
   return need;
 }
 
-std::string fit_text(const MemoryNeed& need, const Machine& machine) {
-  const bool available_known = machine.memory_available_bytes > 0;
-  const uint64_t room = available_known ? machine.memory_available_bytes : machine.memory_bytes;
-  if (room == 0) return "unknown: this machine does not say how much memory it has";
-  const std::string of = available_known
-                             ? fmt::format("{} of {} are free now", bytes_text(room), bytes_text(machine.memory_bytes))
-                             : fmt::format("this machine has {}", bytes_text(room));
-  if (need.total() <= room) return "yes: " + of;
-  if (need.total() - std::min(need.experts, need.total()) <= room)
+Result<MemoryRoom> memory_room(Unit& unit) {
+  if (!unit.caps().device) {
+    const Machine machine = this_machine();
+    return MemoryRoom{machine.memory_bytes, machine.memory_available_bytes, {}};
+  }
+  BATON_TRY(const DeviceRoom room, unit.device_room());
+  return MemoryRoom{room.bytes, room.free_bytes, unit.caps().device->name};
+}
+
+std::string fit_text(const MemoryNeed& need, const MemoryRoom& room) {
+  const uint64_t most = room.free_bytes > 0 ? room.free_bytes : room.bytes;
+  if (most == 0) return "unknown: this machine does not say how much memory it has";
+  const std::string whose = room.of.empty() ? std::string() : fmt::format(" on {}", room.of);
+  const std::string of = room.free_bytes > 0
+                             ? fmt::format("{} of {} are free now{}", bytes_text(most), bytes_text(room.bytes), whose)
+                             : fmt::format("this machine has {}", bytes_text(most));
+  if (need.total() <= most) return "yes: " + of;
+  if (need.total() - std::min(need.experts, need.total()) <= most)
     return fmt::format("yes, with experts ({}) in the file's pages as there is room: {}",
                        bytes_text(need.experts_stored), of);
   return fmt::format("no: {}; take a smaller type (baton quantize) or a smaller context (-c)", of);
 }
 
-std::string kv_bytes_text(const Model& model) {
+std::string kv_bytes_text(const Model& model, std::string_view unit) {
   std::string text;
   for (const KvType& type : kKvTypes) {
+    if (!parse_unit(fmt::format("{}:{}={}", unit.substr(0, unit.find(':')), kKvOption, type.word))) continue;
     const uint64_t bytes = bytes_per_token(state_shape(model.program, type.dtype));
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", type.word, bytes);
   }
@@ -112,7 +124,7 @@ std::string kv_bytes_text(const Model& model) {
 }
 
 std::string summary_text(const Model& model, std::string_view unit, const StateShape& shape, const MemoryNeed& need,
-                         const Machine& machine, const EmbedSpec* embed) {
+                         const MemoryRoom& room, const EmbedSpec* embed) {
   const ModelSpec& spec = model.spec;
   const double bits = 8 * static_cast<double>(model.weight_bytes()) /
                       static_cast<double>(std::max<uint64_t>(model.parameter_count(), 1));
@@ -135,17 +147,18 @@ std::string summary_text(const Model& model, std::string_view unit, const StateS
     line("state", fmt::format("{} fixed and {} per token on {}", bytes_text(section_bytes(shape, 0)),
                               bytes_text(per_token), unit));
   }
-  if (per_token > 0) line("by --kv", fmt::format("{} bytes per token", kv_bytes_text(model)));
+  const std::string kv = kv_bytes_text(model, unit);
+  if (per_token > 0 && !kv.empty()) line("by --kv", fmt::format("{} bytes per token", kv));
   line("memory", fmt::format("about {} with -c {} (estimated: weights {}, {}other {})", bytes_text(need.total()),
                              need.context, bytes_text(need.weights),
                              embed != nullptr ? std::string() : fmt::format("state {}, ", bytes_text(need.state)),
                              bytes_text(need.other)));
-  line("fits", fit_text(need, machine));
+  line("fits", fit_text(need, room));
   return text;
 }
 
-OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const Machine& machine) {
-  const uint64_t room = machine.memory_available_bytes > 0 ? machine.memory_available_bytes : machine.memory_bytes;
+OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const MemoryRoom& room) {
+  const uint64_t most = room.free_bytes > 0 ? room.free_bytes : room.bytes;
   OrderedJson kv = OrderedJson::object();
   for (const KvType& type : kKvTypes) kv[type.word] = bytes_per_token(state_shape(model.program, type.dtype));
   return {{"unit", unit},
@@ -153,8 +166,8 @@ OrderedJson summary_json(const Model& model, std::string_view unit, const Memory
           {"file_bytes", file_bytes(model)},
           {"context", need.context},
           {"memory_bytes_estimated", need.total()},
-          {"memory_available_bytes", room > 0 ? OrderedJson(room) : OrderedJson(nullptr)},
-          {"fits", room > 0 ? OrderedJson(need.total() <= room + need.experts) : OrderedJson(nullptr)}};
+          {"memory_available_bytes", most > 0 ? OrderedJson(most) : OrderedJson(nullptr)},
+          {"fits", most > 0 ? OrderedJson(need.total() <= most + need.experts) : OrderedJson(nullptr)}};
 }
 
 }  // namespace baton::cli

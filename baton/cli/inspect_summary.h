@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "baton/api/embed_spec.h"
-#include "baton/base/machine.h"
 #include "baton/cli/command.h"
 #include "baton/unit/unit.h"
 
@@ -22,15 +21,23 @@ struct MemoryNeed {
 // Of a run on one unit with this context: matrices as that unit keeps them, the state, and what every run needs.
 MemoryNeed memory_need(const Model& model, const Unit& unit, const StateShape& shape, uint64_t context);
 
-// "yes: ...", "no: ...", or "unknown".
-std::string fit_text(const MemoryNeed& need, const Machine& machine);
+// What a unit's weights and states lie in.
+struct MemoryRoom {
+  uint64_t bytes = 0, free_bytes = 0;  // 0: not known
+  std::string of = {};                 // the device; empty: the host
+};
+// Of its device, which is opened for that, or of the host.
+Result<MemoryRoom> memory_room(Unit& unit);
 
-// Bytes that a token's keys and values take, by type: "f16 12.3 kB, ...".
-std::string kv_bytes_text(const Model& model);
+// "yes: ...", "no: ...", or "unknown".
+std::string fit_text(const MemoryNeed& need, const MemoryRoom& room);
+
+// Bytes that a token's keys and values take, by the types that the unit has: "f16 12.3 kB, ..."; empty: no choice.
+std::string kv_bytes_text(const Model& model, std::string_view unit);
 
 // About ten lines. `unit` names the executor's; `embed`: of an encoder, else null.
 std::string summary_text(const Model& model, std::string_view unit, const StateShape& shape, const MemoryNeed& need,
-                         const Machine& machine, const EmbedSpec* embed);
-OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const Machine& machine);
+                         const MemoryRoom& room, const EmbedSpec* embed);
+OrderedJson summary_json(const Model& model, std::string_view unit, const MemoryNeed& need, const MemoryRoom& room);
 
 }  // namespace baton::cli

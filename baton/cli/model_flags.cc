@@ -138,6 +138,8 @@ Result<std::unique_ptr<Runtime>> ModelFlags::open(const EngineLimits& limits, co
   return runtime;
 }
 
+uint64_t ModelFlags::memory_bytes() const { return memory_of(units_); }
+
 UnitsFacts ModelFlags::units_facts(const Model& of) const { return baton::units_facts(of, units_); }
 
 std::vector<std::string> ModelFlags::units_that_show() const {

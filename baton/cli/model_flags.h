@@ -38,6 +38,8 @@ struct ModelFlags {
   void apply(Request& request) const;
   // Of the units, for a model. Settled.
   UnitsFacts units_facts(const Model& of) const;
+  // What models may take on these units: memory_of.
+  uint64_t memory_bytes() const;
 
   // Units to load, with what of their options shows in answers.
   std::vector<std::string> units_that_show() const;

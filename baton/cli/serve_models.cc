@@ -13,7 +13,6 @@
 
 #include "baton/api/embed_spec.h"
 #include "baton/api/units.h"
-#include "baton/base/machine.h"
 #include "baton/base/random.h"
 #include "baton/cli/command.h"
 #include "baton/cli/figures.h"
@@ -33,11 +32,18 @@ struct Shares {
   EngineLimits limits;  // of each
 };
 
+// Of the smallest memory that a model lies in; 0: not known.
+uint64_t memory_of(const ServeFlags& flags) {
+  uint64_t bytes = flags.model.memory_bytes();
+  for (const auto& other : flags.others) bytes = std::min(bytes, other->model.memory_bytes());
+  return bytes;
+}
+
 // Of what models may take a quarter is for states, shared by those that may be loaded together, but at most by four:
 // they need not be. Of that a quarter is for those at rest.
 Shares shares_of(const ServeFlags& flags) {
   Shares shares;
-  shares.budget = flags.memory_budget.value_or(this_machine().memory_available_bytes);
+  shares.budget = flags.memory_budget.value_or(memory_of(flags));
   shares.limits.requests_active_max = flags.parallel;
   shares.limits.requests_queued_max = 4096;  // further choices of those that run
   shares.limits.step_tokens_max = flags.step_tokens;
@@ -140,8 +146,10 @@ Result<serve::ModelSource> describe(const ServeFlags& server, const ServedFlags&
   facts.name = flags.name.empty() ? name_of_path(flags.model.model) : flags.name;
   facts.aliases = flags.aliases;
   facts.stops = flags.sampling.stops;
-  facts.state_bytes_max = limits.state_bytes_max;
   UnitsFacts units = flags.model.units_facts(*text.model);
+  facts.state_bytes_max = limits.state_bytes_max;
+  if (units.state_room && facts.state_bytes_max > 0)
+    facts.state_bytes_max = std::clamp<uint64_t>(*units.state_room, 1, facts.state_bytes_max);
   facts.kept_bytes = units.kept_bytes;
   facts.device_kept_bytes = units.device_kept_bytes;
   facts.emulated_units = std::move(units.emulated);

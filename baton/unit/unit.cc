@@ -286,4 +286,8 @@ Result<Rate> Unit::limit(DeviceLimit) {
   return fail(Code::kUnsupported, fmt::format("unit '{}' measures no limits of a device", name()));
 }
 
+Result<DeviceRoom> Unit::device_room() {
+  return fail(Code::kUnsupported, fmt::format("{}: has no memory but the host's", name()));
+}
+
 }  // namespace baton

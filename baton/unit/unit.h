@@ -50,6 +50,11 @@ struct DeviceFacts {
   std::string kind;           // "compute capability 9.0"
 };
 
+// Its own memory at one time.
+struct DeviceRoom {
+  uint64_t bytes = 0, free_bytes = 0;
+};
+
 // What a unit can do: facts for planning, listing and conformance tests.
 struct Caps {
   std::vector<OpKind> ops;            // one by one: a Program with any other is refused at load
@@ -307,6 +312,9 @@ class Unit {
   // then known; no model is needed, and no executor may be in a step. kUnsupported: it has no device of its own but
   // the host, whose limits others measure, or one that is emulated and has no speed. Here: that.
   virtual Result<Rate> limit(DeviceLimit which);
+  // Of its device (Caps::device) now; that is opened for it, which takes some of it. kUnsupported: weights and states
+  // lie in the host's memory. Here: that.
+  virtual Result<DeviceRoom> device_room();
   // Slow (may convert or repack weights); never inside a request. `threads` 0: the unit's own choice. kUnsupported: a
   // Program that the unit cannot run (check_program), or what it says itself.
   Result<std::unique_ptr<Executor>> load(std::shared_ptr<const Model> model, uint32_t threads);

@@ -605,6 +605,16 @@ class Reports(unittest.TestCase):
         asked = run("inspect", "--fingerprint", SMALL).stdout
         self.assertRegex(asked, r"fingerprint_quantization +[0-9a-f]{16}\n")
 
+    def test_inspect_of_a_card_tells_of_its_memory(self):
+        card = "cuda:driver=emulated"
+        text = run("inspect", "--prefill", card, "--decode", card, SMALL).stdout
+        self.assertRegex(text, r"fits +yes: [0-9.]+ [GM]B of [0-9.]+ GB are free now on emulated card")
+        self.assertRegex(text, r"by --kv +f16 [0-9]+, bf16 [0-9]+ bytes per token\n")
+        report = json.loads(run("inspect", "--prefill", "cpu", "--decode", card, "--json", SMALL).stdout)
+        self.assertEqual(report["summary"]["memory_available_bytes"], 16 << 30)
+        loaded = json.loads(run("inspect", "--decode", "cpu:kv=f16", "--json", SMALL).stdout)
+        self.assertEqual(report["state"]["cuda"], loaded["state"]["cpu"])
+
     def test_inspect_shows_what_a_unit_makes_of_a_model(self):
         plan = json.loads(run("inspect", "--unit", "ane", "--json", SMALL).stdout)
         count = sum(item["count"] for item in plan["programs"])

@@ -75,15 +75,22 @@ class CudaUnit final : public Unit {
   Result<Rate> limit(DeviceLimit which) override {
     if (caps_.emulated) return fail(Code::kUnsupported, "cuda: an emulated card has no speed of its own");
     if (const auto known = limits_.find(which); known != limits_.end()) return known->second;
-    std::shared_ptr<Card> card = card_;
-    if (card == nullptr || card->lost()) {
-      BATON_TRY(card, Card::open(driver_, index_, "limits"));
-    }
+    BATON_TRY(const std::shared_ptr<Card> card, card_now());
     BATON_TRY(Rate rate, measure_limit(*card, which));
     return limits_.emplace(which, std::move(rate)).first->second;
   }
+  Result<DeviceRoom> device_room() override {
+    BATON_TRY(const std::shared_ptr<Card> card, card_now());
+    BATON_TRY(const uint64_t free, card->free_bytes());
+    return DeviceRoom{card->facts().memory_bytes, free};
+  }
 
  private:
+  // The one that is open, or one that is open for a question alone.
+  Result<std::shared_ptr<Card>> card_now() const {
+    if (card_ != nullptr && !card_->lost()) return card_;
+    return Card::open(driver_, index_, "limits");
+  }
   // The card is opened here: a unit that is only listed takes none of its memory. It stays open for the next model, as
   // opening takes a quarter of a second.
   Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Model> model, uint32_t threads) override {
