@@ -141,6 +141,13 @@ class Embed(unittest.TestCase):
         pairs = zip(answer["embeddings"][0]["embedding"], exact["embeddings"][0]["embedding"])
         self.assertLess(max(abs(a - b) for a, b in pairs), 2e-3)
 
+    def test_warnings_are_no_output(self):
+        for arguments, lines in ((("a", "b"), 2), (("a", "b", "--cosines"), 3), (("a", "b", "--query", "c"), 2)):
+            done = run("-m", DECODER, "--unit", "cuda:driver=emulated", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(done.stdout.splitlines()), lines, done.stdout)
+            self.assertEqual(done.stderr, "baton: warning: cuda is emulated: its times are the emulator's\n")
+
     def test_decoders_by_their_last_token(self):
         answer = json.loads(run("-m", DECODER, "a word", "--json").stdout)
         self.assertEqual((answer["unit"], answer["placed"], answer["pooling"]), ("cpu", "cpu: a decoder", "last"))
