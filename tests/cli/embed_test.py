@@ -291,6 +291,11 @@ class Server(unittest.TestCase):
         for i, answer in enumerate(single):
             self.assertGreater(self.cosine(answer["data"][0]["embedding"], whole[i]["embedding"]), 0.99999, i)
 
+    def test_a_text_that_is_too_long_is_told_what_there_is(self):
+        status, answer = self.post("/v1/embeddings", {"model": "tiny", "input": "a " * 400})
+        self.assertEqual(status, 400)
+        self.assertTrue(answer["error"]["message"].endswith("tokens: the model takes 128; shorten it"), answer)  # truncate is Ollama's
+
     def test_ollama(self):
         status, answer = self.post("/api/embed", {"model": "tiny:latest", "input": ["hello", "a " * 400]})
         self.assertEqual((status, len(answer["embeddings"]), answer["prompt_eval_count"]), (200, 2, 3 + 128), answer)
