@@ -27,9 +27,45 @@ build=$root/build/release
 log=$root/build/run.log
 targets=(baton_program libbaton.a)  # the library: what cmake --install needs, made of the program's objects
 mkdir -p "$root/build"
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
+has_nvcc() { [[ $(cached BATON_NVCC) == /* && $(cached BATON_CUDA) != OFF ]]; }
+configure() {
+  say "configuring build/release${1:+: $1}"
+  (cd "$root" && cmake --preset release "${@:2}") >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+}
+
+# Where CMake looks for it.
+installed_nvcc() {
+  local file
+  for file in "${CUDA_HOME:-}/bin/nvcc" "${CUDA_PATH:-}/bin/nvcc" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+    if [[ $file == /?* && -x $file ]]; then echo "$file"; return; fi
+  done
+}
+
+# A build that is configured keeps what CMake found then, so it is asked again where the machine or the wish has changed.
+architectures=${BATON_CUDA_ARCHITECTURES:-}
 if [[ ! -f $build/build.ninja ]]; then
-  say "configuring build/release"
-  (cd "$root" && cmake --preset release) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+  configure ""
+elif [[ $(uname -s) == Linux && $(cached BATON_CUDA) != OFF ]]; then
+  if has_nvcc || [[ -n $(installed_nvcc) ]]; then
+    if [[ -n $architectures && $architectures != "$(cached BATON_CUDA_ARCHITECTURES)" ]]; then
+      configure "kernels for $architectures, which take some minutes" "-DBATON_CUDA_ARCHITECTURES=$architectures"
+    elif ! has_nvcc; then
+      configure "there is $(installed_nvcc) now; kernels take some minutes"
+    fi
+  fi
+fi
+
+if [[ $(uname -s) == Linux ]]; then
+  if has_nvcc; then
+    say "kernels for NVIDIA cards are built in ($(cached BATON_CUDA_ARCHITECTURES))"
+  elif [[ $(cached BATON_CUDA) == OFF ]]; then
+    say "no kernels for NVIDIA cards: build/release was configured with BATON_CUDA=OFF"
+  elif [[ -e /proc/driver/nvidia/version ]]; then
+    say "no kernels for this machine's NVIDIA card: there is no nvcc; install it and run this again (docs/cuda.md)"
+  else
+    say "no kernels for NVIDIA cards: there is no nvcc, and no such card here (docs/cuda.md)"
+  fi
 fi
 if [[ -x $build/baton ]]; then
   ninja -C "$build" --quiet "${targets[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }

@@ -272,7 +272,7 @@ TEST(Embed, LongTextsAreRefusedOrCut) {
   request.inputs = {std::string("hello"), std::string("hello hello hello hello hello")};
   const auto refused = embedder->embed(request);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "input 1: 7 tokens: the model takes 6; shorten it, or ask for it to be cut");
+  EXPECT_EQ(refused.error().message, "input 1: 7 tokens: the model takes 6; shorten it");
   request.truncates = true;
   const Embeddings cut = embed(*embedder, request);
   EXPECT_EQ(cut.tokens, (std::vector<uint64_t>{3, 6}));

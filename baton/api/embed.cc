@@ -111,8 +111,8 @@ Result<std::vector<int32_t>> Embedder::tokens_of(const EmbedInput& input, std::s
                                                  bool truncates) const {
   const auto too_long = [&](size_t tokens) {
     return fail(Code::kInvalidInput,
-                fmt::format("{} tokens: the model takes {}; shorten it, or {}", tokens, spec_.tokens_max,
-                            cut_word_.empty() ? "ask for it to be cut" : "have it cut with " + cut_word_));
+                fmt::format("{} tokens: the model takes {}; shorten it{}", tokens, spec_.tokens_max,
+                            cut_word_.empty() ? "" : ", or have it cut with " + cut_word_));
   };
   if (const auto* given = std::get_if<std::vector<int32_t>>(&input)) {
     if (given->empty()) return fail(Code::kInvalidInput, "no tokens");

@@ -30,7 +30,7 @@ struct EmbedderOptions {
   uint32_t threads = 0;                      // of a unit whose options say nothing; 0: the unit's choice
   std::optional<Pooling> pooling = {};       // instead of what the model's files say
   std::optional<bool> normalized = {};
-  std::string cut_word = {};  // what asks for `truncates`, for the error of a text that is too long
+  std::string cut_word = {};  // what asks for `truncates`, for the error of a text that is too long; empty: none
 };
 
 // A text; or its tokens, taken as they are: nothing is put around them.

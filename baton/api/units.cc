@@ -146,30 +146,61 @@ uint64_t memory_of(std::span<const std::string> units) {
 
 namespace {
 
-bool has_kv(const UnitEntry& entry) {
-  if (entry.options == nullptr) return false;
-  const auto known = entry.options();
-  return std::any_of(known.begin(), known.end(), [](const UnitOption& option) { return option.key == kKvOption; });
+// The types of keys and values that the unit's options may say; none: there is no choice.
+std::vector<std::string> kv_words(const UnitEntry& entry) {
+  std::vector<std::string> words;
+  if (entry.options == nullptr) return words;
+  for (const UnitOption& option : entry.options()) {
+    if (option.key != kKvOption) continue;
+    for (size_t begin = 0; begin <= option.values.size();) {
+      const size_t end = std::min(option.values.find('|', begin), option.values.size());
+      words.push_back(option.values.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return words;
+}
+
+bool has(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Of a unit that has a choice, but not this one: what --kv may say, and what only an option can.
+std::string other_kv_words(const UnitEntry& entry, const std::vector<std::string>& words, std::string_view kv) {
+  std::vector<std::string> flag, option;
+  for (const std::string& word : words) (kv_type(word) ? flag : option).push_back(word);
+  std::string text = fmt::format("--kv {}: unit '{}' has no such keys and values; --kv {} is for it", kv, entry.name,
+                                 fmt::join(flag, "|"));
+  for (const std::string& word : option)
+    text += fmt::format(", and as an option {}:{}={}", entry.name, kKvOption, word);
+  return text;
 }
 
 }  // namespace
+
+std::vector<std::string> units_with_kv(std::string_view kv) {
+  std::vector<std::string> units;
+  for (const UnitEntry* entry : unit_entries()) {
+    if (has(kv_words(*entry), kv)) units.emplace_back(entry->name);
+  }
+  return units;
+}
 
 Result<std::string> with_kv(const std::string& text, std::string_view kv) {
   if (kv.empty()) return text;
   BATON_TRY(const UnitChoice choice, parse_unit(text));
   if (!choice.options.text(kKvOption).empty()) return text;
-  if (has_kv(*choice.entry)) {
-    const std::string words = choice.options.words();
-    return fmt::format("{}:{}{}{}={}", choice.entry->name, words, words.empty() ? "" : ",", kKvOption, kv);
+  const std::vector<std::string> words = kv_words(*choice.entry);
+  if (has(words, kv)) {
+    const std::string given = choice.options.words();
+    return fmt::format("{}:{}{}{}={}", choice.entry->name, given, given.empty() ? "" : ",", kKvOption, kv);
   }
-  std::string can;
-  for (const UnitEntry* entry : unit_entries()) {
-    if (has_kv(*entry)) can += fmt::format("{}{}", can.empty() ? "" : ", ", entry->name);
-  }
-  return fail(Code::kUnsupported,
-              fmt::format("unit '{}' has no choice of the type of keys and values, so not {}; those that have: {}; "
-                          "as an option of such a unit it is {}:{}={}",
-                          choice.entry->name, kv, can, can.substr(0, can.find(',')), kKvOption, kv));
+  if (!words.empty()) return fail(Code::kInvalidInput, other_kv_words(*choice.entry, words, kv));
+  const std::vector<std::string> can = units_with_kv(kv);
+  std::string remedy = fmt::format("those that have: {}", fmt::join(can, ", "));
+  if (!can.empty()) remedy += fmt::format("; as an option of such a unit it is {}:{}={}", can.front(), kKvOption, kv);
+  return fail(Code::kUnsupported, fmt::format("unit '{}' has no choice of the type of keys and values, so not {}; {}",
+                                              choice.entry->name, kv, remedy));
 }
 
 Result<std::unique_ptr<Unit>> create_unit(std::string_view text) {

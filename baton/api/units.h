@@ -64,8 +64,10 @@ std::optional<uint64_t> state_room(const Unit& unit, const Model& model);
 uint64_t memory_of(std::span<const std::string> units);
 
 // `text` with a type of keys and values for a unit whose options do not say one; `kv` empty: as it is. kUnsupported
-// names the units that have a choice, where this one has none.
+// names the units that have this one, where the unit has no choice; kInvalidInput the types of a unit that has others.
 Result<std::string> with_kv(const std::string& text, std::string_view kv);
+// Names of the units whose options may say this type.
+std::vector<std::string> units_with_kv(std::string_view kv);
 
 // As parse_unit, and what the unit says when it cannot be had.
 Result<std::unique_ptr<Unit>> create_unit(std::string_view text);

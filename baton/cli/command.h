@@ -82,8 +82,8 @@ void begin_output();
 int end_output(int code);
 // Token ids of --ids: "1,2,3" with optional spaces.
 Result<std::vector<int32_t>> parse_ids(std::string_view text);
-// Leveled logs on stderr: warnings always, `verbose` also what was loaded and skipped. Before the first log line; later
-// calls change nothing.
+// Leveled logs on stderr: warnings always, `verbose` also what was loaded and skipped. The program calls it before any
+// command, as what logs without it does so on stdout; a command with --verbose once more.
 void start_logs(bool verbose);
 // A line of progress on stderr, only when it is a terminal.
 void progress(std::string_view text);

@@ -75,6 +75,7 @@ int run_program(int argc, char** argv) {
     return paths.error().code == Code::kInvalidInput ? refuse(paths.error().message) : report(paths.error());
   }
   if (const auto variable = ignored_variable()) return refuse(*variable);
+  start_logs(false);
   for (const auto& command : commands) {
     if (command->chosen()) return command->run();
   }

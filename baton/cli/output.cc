@@ -51,12 +51,13 @@ int report_unit(const Error& error) {
 }
 
 void start_logs(bool verbose) {
-  if (spdlog::get("baton") != nullptr) return;
+  const auto level = verbose ? spdlog::level::info : spdlog::level::warn;
+  if (const auto started = spdlog::get("baton")) return started->set_level(level);
   auto logger = spdlog::stderr_color_mt("baton");  // colours only on a terminal
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<SafePayload>('*').set_pattern("baton: %^%l%$: %*");
   logger->set_formatter(std::move(formatter));
-  logger->set_level(verbose ? spdlog::level::info : spdlog::level::warn);
+  logger->set_level(level);
   spdlog::set_default_logger(std::move(logger));
 }
 

@@ -147,6 +147,10 @@ int run_serve(ServeFlags& flags) {
   if (const auto opened = open_operations(flags, operations, *options); !opened) return report_usage(opened.error());
   if (open_to_others(flags) && options->keys.empty())
     spdlog::warn("--host {}: whoever reaches this machine may ask; --api-key-file asks for keys", flags.host);
+  // Models may take minutes to load: an address that is not to be had is told before.
+  auto bound = http::Server::bind(options->http);
+  if (!bound) return report(bound.error());
+  options->http.bound = *std::move(bound);
   std::atomic<uint64_t> draws = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   auto described = describe_models(flags, draws);
   if (!described) return report(with_flags(described.error()));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "baton/api/units.h"
 #include "baton/cli/paths.h"
 #include "baton/state/rows.h"
 
@@ -26,7 +27,18 @@ CLI::Option* add_kv(CLI::App& app, std::string& kv, const std::string& name, con
   const std::string own =
       fmt::format("type of keys and values, of units whose options do not say: {} (default: the unit's; f16 on cpu)",
                   fmt::join(words, ", "));
-  return app.add_option(name, kv, text.empty() ? own : text)->transform(CLI::IsMember(words, CLI::ignore_case));
+  const CLI::IsMember member(words, CLI::ignore_case);
+  const auto check = [member](std::string& word) {
+    std::string problem = member(word);
+    if (problem.empty()) return problem;
+    // A type that some units alone have, and that --kv therefore does not take.
+    std::string small = CLI::detail::to_lower(word);
+    const std::vector<std::string> units = units_with_kv(small);
+    if (units.empty()) return problem;
+    return fmt::format("{} is an option of the unit: {}:{}={}", word, units.front(), kKvOption, small);
+  };
+  return app.add_option(name, kv, text.empty() ? own : text)
+      ->transform(CLI::Validator(check, member.get_description()));
 }
 
 CLI::Option* add_lora(CLI::App& app, std::vector<std::string>& lora, const std::string& more) {

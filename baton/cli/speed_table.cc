@@ -87,8 +87,8 @@ OrderedJson row_json(const SpeedRow& row, const SpeedRunner& bench, const BenchF
   json["low_ts"] = row.speed.low;
   json["high_ts"] = row.speed.high;
   json["quality"] = row.emulated ? "emulated" : "measured";
-  json["prefill"] = phase_json(bench.prefill_name(), row.prefill);
-  json["decode"] = phase_json(bench.decode_name(), row.decode);
+  json["prefill"] = phase_json(flags.prefill_on(), row.prefill);
+  json["decode"] = phase_json(flags.decode_on(), row.decode);
   json.update(shares_json(row.shares));
   json["phase_shares"] = phase_shares_json(row, bench.prefill_name() != bench.decode_name());
   json["joules_per_token"] = value_or_null(row.result.joules_per_token);
@@ -142,12 +142,24 @@ std::string kv_text(const BenchFlags& flags) {
   return first == then ? fmt::format(", KV {}", then) : fmt::format(", KV {}, then {}", first, then);
 }
 
+// A line where a unit has other options than that: they are what was measured.
+std::string asked_text(const BenchFlags& flags) {
+  const std::string prefill = flags.prefill_on(), decode = flags.decode_on();
+  const auto has_options = [](const std::string& unit) {
+    auto choice = parse_unit(unit);
+    if (choice) choice->options.leave_out(kKvOption);
+    return choice && !choice->options.words().empty();
+  };
+  if (!has_options(prefill) && !has_options(decode)) return "";
+  return fmt::format("asked for: {}{}\n", prefill, prefill == decode ? "" : ", then " + decode);
+}
+
 std::string md_head(const SpeedRow& row, const SpeedRunner& bench, const BenchFlags& flags) {
   const std::string left(3, '-'), right = "--:";
-  return fmt::format("{}: {}, {} parameters; {}, {} threads{}\n{}\n\n", bench.model().spec.name,
+  return fmt::format("{}: {}, {} parameters; {}, {} threads{}\n{}\n{}\n", bench.model().spec.name,
                      size_text(bench.model().weight_bytes()), count_text(bench.model().parameter_count()),
                      bench.backend() + (row.emulated ? " (emulated)" : ""), bench.threads(row), kv_text(flags),
-                     bench.placed()) +
+                     bench.placed(), asked_text(flags)) +
          fmt::format(kMdFormat, "test", "t/s", "% bandwidth", "% peak", "J/tok", "tokens") +
          fmt::format(kMdFormat, left, right, right, right, right, left);
 }

@@ -1,4 +1,5 @@
 // The bounds of a server: time, bytes and connections; and thousands of clients that are only there.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -10,6 +11,7 @@
 
 #include "baton/base/temporary_folder.h"
 #include "baton/http/server.h"
+#include "baton/http/sockets.h"
 #include "tests/support/http_client.h"
 #include "tests/support/smoke.h"
 
@@ -271,6 +273,68 @@ TEST(Sockets, AnAddressThatIsTakenIsNamed) {
   EXPECT_NE(second.error().message.find("127.0.0.1:" + std::to_string(options.port)), std::string::npos);
   options.host = "no such host";
   EXPECT_EQ(Server::open(options, echo, test_error).error().code, Code::kInvalidInput);
+}
+
+TEST(Sockets, AnAddressIsTakenBeforeAnybodyListens) {
+  Options options;
+  options.port = 0;
+  auto bound = Server::bind(options);
+  ASSERT_TRUE(bound && *bound);
+  options.port = (*bound)->at.port;
+  EXPECT_FALSE(TestClient(options.port).connected()) << "nobody is answered before the server is open";
+  const int fd = (*bound)->at.fd;
+  bound->reset();
+  EXPECT_EQ(::fcntl(fd, F_GETFD), -1) << "given back by who only took it";
+  bound = Server::bind(options);
+  ASSERT_TRUE(bound);
+  options.bound = *std::move(bound);
+  {
+    const auto server = Server::open(options, echo, test_error);
+    ASSERT_TRUE(server) << server.error().message;
+    EXPECT_EQ((*server)->port(), options.port);
+    EXPECT_TRUE(TestClient(options.port).connected());
+    options.bound = nullptr;
+    const auto second = Server::bind(options);
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, Code::kUnavailable);
+    EXPECT_NE(second.error().message.find("choose another port"), std::string::npos) << second.error().message;
+  }
+  EXPECT_TRUE(Server::open(options, echo, test_error)) << "given back with the server";
+}
+
+TEST(Sockets, OfTwoThatTookAnAddressOneListens) {
+  Options options;
+  options.port = 0;
+  options.bound = *Server::bind(options);
+  options.port = options.bound->at.port;
+  Options other = options;
+  auto bound = Server::bind(other);
+  if (!bound) return;  // systems differ: here not even two can take it
+  other.bound = *std::move(bound);
+  const auto server = Server::open(options, echo, test_error);
+  ASSERT_TRUE(server) << server.error().message;
+  const auto second = Server::open(other, echo, test_error);
+  ASSERT_FALSE(second);
+  EXPECT_NE(second.error().message.find("choose another port"), std::string::npos) << second.error().message;
+}
+
+TEST(Sockets, APathIsLookedAtBeforeAnybodyListens) {
+  const auto folder = TemporaryFolder::create("baton-http-test");
+  ASSERT_TRUE(folder);
+  Options options;
+  options.unix_socket = folder->path() / "http.sock";
+  const auto free = Server::bind(options);
+  ASSERT_TRUE(free);
+  EXPECT_FALSE(*free);
+  const auto server = test_server(echo, options);
+  ASSERT_TRUE(server);
+  EXPECT_FALSE(Server::bind(options)) << "somebody listens there";
+  options.unix_socket = folder->path();
+  EXPECT_FALSE(Server::bind(options)) << "no socket";
+  options.unix_socket = folder->path() / "none" / "http.sock";
+  const auto lost = Server::bind(options);
+  ASSERT_FALSE(lost);
+  EXPECT_NE(lost.error().message.find("its folder: No such file"), std::string::npos) << lost.error().message;
 }
 
 TEST(Limits, ThousandsAreHeldThatAreOnlyThere) {

@@ -229,6 +229,11 @@ Status Server::check(const Options& options) {
   return options.unix_socket.empty() ? check_host(options.host) : Status();
 }
 
+Result<std::shared_ptr<Bound>> Server::bind(const Options& options) {
+  BATON_OK(open_tls(options));
+  return bind_to(options);
+}
+
 Result<std::unique_ptr<Server>> Server::open(const Options& options, Handler handler, ErrorBody error_body) {
   BATON_CHECK(handler && error_body && options.threads > 0);
   BATON_TRY(std::unique_ptr<TlsContext> tls, open_tls(options));

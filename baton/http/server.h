@@ -99,11 +99,15 @@ struct Limits {
   uint64_t unsent_bytes_max = 256 * 1024;           // of one answer in pieces
 };
 
+// An address that was taken before anybody listens there: who asks is refused as long. Given back by its last owner.
+struct Bound;
+
 struct Options {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;                    // 0: any free one
   std::filesystem::path unix_socket = {};  // instead; an old socket that nobody listens on is replaced
   std::filesystem::path tls_certificate = {}, tls_key = {};  // PEM; both or none
+  std::shared_ptr<Bound> bound = {};                         // of Server::bind with these options; null: open takes it
   uint32_t threads = 2;
   Limits limits = {};
   // Of requests that the server itself refused (no handler sees them), with what of them was understood. As a handler.
@@ -124,7 +128,11 @@ class Server {
   using ErrorBody = std::function<Response(int status, const std::string& message)>;
   // What would keep it from opening, but for an address that is taken.
   static Status check(const Options& options);
-  // Listens when it returns. kUnavailable names the address that is taken; errors of files name them.
+  // For who has long to do before it opens: the errors of `open` come now, and a port is taken. Null for a Unix socket,
+  // which is looked at alone: a path that nobody listens on is anybody's.
+  static Result<std::shared_ptr<Bound>> bind(const Options& options);
+  // Listens when it returns. kUnavailable names the address that is taken; errors of files name them. `options.bound`
+  // is used up.
   static Result<std::unique_ptr<Server>> open(const Options& options, Handler handler, ErrorBody error_body);
   virtual ~Server() = default;  // as close
 

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 namespace baton::http {
 namespace {
@@ -51,12 +52,6 @@ std::string with_port(const sockaddr_storage& address) {
   return fmt::format("[{}]:{}", text, ntohs(v6->sin6_port));
 }
 
-// 0, or the error.
-int bind_and_listen(int fd, const sockaddr* address, socklen_t size) {
-  if (::bind(fd, address, size) != 0 || ::listen(fd, kBacklog) != 0) return errno;
-  return 0;
-}
-
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
 Result<Addresses> addresses_of(const std::string& host, uint16_t port) {
@@ -68,7 +63,12 @@ Result<Addresses> addresses_of(const std::string& host, uint16_t port) {
   return Addresses(found, [](addrinfo* list) { ::freeaddrinfo(list); });
 }
 
-Result<Listening> listen_on_port(const Options& options) {
+tl::unexpected<Error> refused(const Options& options, int error) {
+  const std::string remedy = error == EADDRINUSE ? "; choose another port or stop who listens there" : "";
+  return fail(Code::kUnavailable, fmt::format("{}:{}: {}{}", options.host, options.port, reason(error), remedy));
+}
+
+Result<std::shared_ptr<Bound>> bind_to_port(const Options& options) {
   BATON_TRY(const Addresses found, addresses_of(options.host, options.port));
   const addrinfo* chosen = found.get();  // IPv4 where a name has both
   for (const addrinfo* each = found.get(); each && chosen->ai_family != AF_INET; each = each->ai_next) chosen = each;
@@ -76,18 +76,25 @@ Result<Listening> listen_on_port(const Options& options) {
   const int on = 1, off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (chosen->ai_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  if (const int error = bind_and_listen(fd, chosen->ai_addr, chosen->ai_addrlen)) {
-    close_with(fd, error);
-    const std::string remedy = error == EADDRINUSE ? "; choose another port or stop who listens there" : "";
-    return fail(Code::kUnavailable, fmt::format("{}:{}: {}{}", options.host, options.port, reason(error), remedy));
-  }
+  if (::bind(fd, chosen->ai_addr, chosen->ai_addrlen) != 0) return refused(options, close_with(fd, errno));
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
   const std::string address = with_port(bound);
   const in_port_t in_order = bound.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(&bound)->sin_port
                                                         : reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port;
-  return Listening{fd, bound.ss_family, ntohs(in_order), "http://" + address, {}};
+  return std::make_shared<Bound>(Listening{fd, bound.ss_family, ntohs(in_order), "http://" + address, {}});
+}
+
+Result<Listening> listen_on_port(const Options& options) {
+  std::shared_ptr<Bound> bound = options.bound;
+  if (!bound) {
+    BATON_TRY(bound, bind_to_port(options));
+  }
+  BATON_CHECK(bound->at.fd >= 0);
+  // Two that began at once can both have the port, but only one of them listens.
+  if (::listen(bound->at.fd, kBacklog) != 0) return refused(options, errno);
+  return std::exchange(bound->at, Listening{});
 }
 
 // Whether somebody listens; what nobody listens on is left of a process that was killed.
@@ -100,7 +107,8 @@ bool is_answered(const sockaddr_un& address) {
   return answered;
 }
 
-Result<Listening> listen_on_path(const std::filesystem::path& path) {
+// The address of a path where a socket can be made, or takes the place of one that nobody listens on.
+Result<sockaddr_un> free_path(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string text = path.string();
@@ -118,14 +126,21 @@ Result<Listening> listen_on_path(const std::filesystem::path& path) {
       return fail(Code::kUnavailable,
                   fmt::format("{}: another process listens there; stop it or name another path", text));
     }
-    ::unlink(text.c_str());
   }
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    return fail(Code::kUnavailable, fmt::format("{}: its folder: {}", text, reason(errno)));
+  return address;
+}
+
+Result<Listening> listen_on_path(const std::filesystem::path& path) {
+  BATON_TRY(const sockaddr_un address, free_path(path));
+  ::unlink(path.c_str());
   BATON_TRY(const int fd, new_socket(AF_UNIX));
-  if (const int error = bind_and_listen(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address)) {
-    return fail(Code::kUnavailable, fmt::format("{}: {}", text, reason(close_with(fd, error))));
-  }
-  ::chmod(text.c_str(), 0660);  // the owner, and whom the group lets in
-  return Listening{fd, AF_UNIX, 0, "unix:" + text, path};
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || ::listen(fd, kBacklog) != 0)
+    return fail(Code::kUnavailable, fmt::format("{}: {}", path.string(), reason(close_with(fd, errno))));
+  ::chmod(path.c_str(), 0660);  // the owner, and whom the group lets in
+  return Listening{fd, AF_UNIX, 0, "unix:" + path.string(), path};
 }
 
 }  // namespace
@@ -133,6 +148,16 @@ Result<Listening> listen_on_path(const std::filesystem::path& path) {
 Status check_host(const std::string& host) {
   BATON_OK(addresses_of(host, 0));
   return {};
+}
+
+Bound::~Bound() {
+  if (at.fd >= 0) ::close(at.fd);
+}
+
+Result<std::shared_ptr<Bound>> bind_to(const Options& options) {
+  if (options.unix_socket.empty()) return bind_to_port(options);
+  BATON_OK(free_path(options.unix_socket));
+  return nullptr;
 }
 
 Result<Listening> listen_on(const Options& options) {

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "baton/base/status.h"
 #include "baton/http/server.h"
@@ -11,13 +13,23 @@
 namespace baton::http {
 
 struct Listening {
-  int fd = -1;  // the caller's to close
+  int fd = -1;  // the caller's to close, in a Bound the Bound's
   int family = 0;
   uint16_t port = 0;
   std::string address;                // as Server::address, without TLS
   std::filesystem::path unix_socket;  // to be removed behind it
 };
 
+struct Bound {
+  explicit Bound(Listening taken) : at(std::move(taken)) {}
+  ~Bound();
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+  Listening at;  // without a descriptor when it listens
+};
+
+// As Server::bind, without TLS.
+Result<std::shared_ptr<Bound>> bind_to(const Options& options);
 Result<Listening> listen_on(const Options& options);
 // Whether it is an address or a name that has one.
 Status check_host(const std::string& host);

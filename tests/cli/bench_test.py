@@ -98,6 +98,19 @@ class Bench(unittest.TestCase):
         self.assertEqual((row["test"], row["n_sequences"], row["check"]["tokens"]), ("tg4 x 3", 3, 12))
         self.assertAlmostEqual(row["samples_ts"][0], 12 / row["samples_ns"][0] * 1e9, delta=row["samples_ts"][0] * 1e-3)
 
+    def test_what_was_asked_for_is_told_with_its_options(self):
+        flags = ("-m", SMALL, "-p", "8", "-n", "2", "-r", "1", "--no-limits", "--no-check")
+        unit = "cuda:driver=emulated,products=f32,batch=tensor,kv=f32"
+        for units, asked, line in ((("--unit", unit), (unit, unit), f"asked for: {unit}"),
+                                   (("--prefill", unit, "--decode", "cpu"), (unit, "cpu"), f"asked for: {unit}, then cpu"),
+                                   (("--unit", "cpu:kv=q8_0"), ("cpu:kv=q8_0", "cpu:kv=q8_0"), ""),
+                                   (("--unit", "cpu"), ("cpu", "cpu"), "")):
+            prompt, answer = json.loads(bench(*flags, *units, "-o", "json").stdout)
+            self.assertEqual((prompt["prefill"]["asked"], answer["decode"]["asked"]), asked)
+            lines = bench(*flags, *units).stdout.splitlines()
+            self.assertEqual(lines[2], line)
+            self.assertEqual(lines[3 if line else 2], "")
+
     @measures_bounds
     def test_two_units_carry_the_state(self):
         row, = rows("-p", "0", "-n", "0", "-pg", "16,4", "-r", "1", "--prefill-unit", "ref")

@@ -141,6 +141,13 @@ class Embed(unittest.TestCase):
         pairs = zip(answer["embeddings"][0]["embedding"], exact["embeddings"][0]["embedding"])
         self.assertLess(max(abs(a - b) for a, b in pairs), 2e-3)
 
+    def test_warnings_are_no_output(self):
+        for arguments, lines in ((("a", "b"), 2), (("a", "b", "--cosines"), 3), (("a", "b", "--query", "c"), 2)):
+            done = run("-m", DECODER, "--unit", "cuda:driver=emulated", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(done.stdout.splitlines()), lines, done.stdout)
+            self.assertEqual(done.stderr, "baton: warning: cuda is emulated: its times are the emulator's\n")
+
     def test_decoders_by_their_last_token(self):
         answer = json.loads(run("-m", DECODER, "a word", "--json").stdout)
         self.assertEqual((answer["unit"], answer["placed"], answer["pooling"]), ("cpu", "cpu: a decoder", "last"))
@@ -283,6 +290,11 @@ class Server(unittest.TestCase):
             single = list(pool.map(lambda text: self.post("/v1/embeddings", {"model": "tiny", "input": text})[1], texts[:24]))
         for i, answer in enumerate(single):
             self.assertGreater(self.cosine(answer["data"][0]["embedding"], whole[i]["embedding"]), 0.99999, i)
+
+    def test_a_text_that_is_too_long_is_told_what_there_is(self):
+        status, answer = self.post("/v1/embeddings", {"model": "tiny", "input": "a " * 400})
+        self.assertEqual(status, 400)
+        self.assertTrue(answer["error"]["message"].endswith("tokens: the model takes 128; shorten it"), answer)  # truncate is Ollama's
 
     def test_ollama(self):
         status, answer = self.post("/api/embed", {"model": "tiny:latest", "input": ["hello", "a " * 400]})

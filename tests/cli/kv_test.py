@@ -127,10 +127,25 @@ class Kv(unittest.TestCase):
         done = baton("run", "-m", MODEL, "--kv", "q8_0", "--prefill", "ane", "x")
         self.assertEqual(done.returncode, 2)
         self.assertIn("unit 'ane' has no choice of the type of keys and values", done.stderr)
-        self.assertIn("ref, cpu", done.stderr)
+        self.assertIn("ref, cpu; as an option", done.stderr)
         done = baton("inspect", "-m", MODEL, "--kv", "q8_0", "--unit", "ane")
         self.assertEqual(done.returncode, 2)
         self.assertIn("unit 'ane' has no choice of the type of keys and values", done.stderr)
+
+    def test_a_unit_with_other_types_says_how_each_is_written(self):
+        for command in (("run", "-m", MODEL, "--decode", "cuda:driver=emulated", "x"),
+                        ("inspect", "-m", MODEL, "--unit", "cuda:driver=emulated"),
+                        ("bench", "-m", MODEL, "--unit", "cuda:driver=emulated", "-p", "8", "-n", "0")):
+            done = baton(*command, "--kv", "q8_0")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("--kv q8_0: unit 'cuda' has no such keys and values; --kv f16|bf16 is for it, and as an option cuda:kv=f32\n",
+                          done.stderr)
+            done = baton(*command, "--kv", "F32")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("--kv: F32 is an option of the unit: cuda:kv=f32\n", done.stderr)
+        unit = "cuda:driver=emulated"
+        for flags, kind in ((("--kv", "bf16", "--decode", unit), "BF16"), (("--decode", unit + ",kv=f32"), "F32")):
+            self.assertIn(f"keys and values in {kind}", json.dumps(answer(*flags)))
 
 
 if __name__ == "__main__":

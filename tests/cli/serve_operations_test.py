@@ -438,6 +438,21 @@ class LimitsOfKeys(WithFolder):
         self.assertNotIn("secret", done.stderr)
 
 
+class Addresses(WithFolder):
+    def test_one_that_is_not_to_be_had_is_told_before_a_model_is_loaded(self):
+        with socket.create_server(("127.0.0.1", 0)) as busy, socket.socket(socket.AF_UNIX) as path:
+            path.bind(str(self.folder / "taken"))
+            path.listen()
+            port = str(busy.getsockname()[1])
+            for flags, word in ((("--port", port), f"127.0.0.1:{port}: Address already in use; choose another port"),
+                                (("--port", "0", "--host", "no such host"), "host 'no such host'"),
+                                (("--unix-socket", str(self.folder / "taken")), "another process listens there")):
+                done = subprocess.run([PROGRAM, "serve", "-m", str(MODEL), "-v", *flags], capture_output=True, text=True, timeout=120)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(word, done.stderr)
+                self.assertNotIn("loaded in", done.stderr)
+
+
 class Service(WithFolder):
     def test_the_manager_is_told(self):
         path = self.folder / "notify"
