@@ -171,6 +171,78 @@ __device__ __noinline__ uint32_t multiply_rows(const Instruction& in, int row, i
   });
 }
 
+// Rows of x of a tile, apart from who multiplies.
+__device__ __noinline__ void stage_tile(const Instruction& in, int row, int rows, unsigned char* shared) {
+  is_shared(&in);
+  const bool fours = in.product.has(ProductShares::kFours);
+  stage_rows<kTile>(in, fours, row, rows, Staged(in.matrix[0], shared + kBeforeRows), Factors(in, fours, shared));
+}
+
+// The same of 16-bit matrices of one form, with the same bits: what multiply_rows knows of each piece is known of all
+// here, and nothing of it lies in local memory. `rows_of_x`: of the whole product; kRows of a tile, or fewer.
+template <Form kForm, int kRows>
+__device__ __noinline__ uint32_t multiply_values(const Instruction& in, int row, int rows, int rows_of_x,
+                                                 unsigned char* shared, const FeedPlan& plan, uint32_t first) {
+  static_assert(kSet == 4);
+  constexpr int kWide = 1024, kEach = 8;  // columns of a piece, and of a lane at a time
+  is_shared(&in);
+  const Share share(in.product, rows_of_x);
+  const Slots slots(plan);
+  const uint32_t ring = plan.work_bytes;
+  const Factors factors(in, in.product.has(ProductShares::kFours), shared);
+  const int pitch = in.matrix[0].pitch, stride = (pitch + 255) & ~255;
+  const float* const xs = reinterpret_cast<const float*>(shared + kBeforeRows) + lane() * 4;
+  return multiply_rounds<kRows>(in, share, row, rows, shared, factors, [&](int round, float(&sums)[kSet][kRows]) {
+    const int lines = share.lines(round);
+    if (lines == 0) return;
+#pragma unroll 1
+    for (int span = share.slice(); span < share.spans; span += share.slices()) {
+      const unsigned char* pieces[kSet];
+#pragma unroll
+      for (int s = 0; s < kSet; ++s) {
+        const PieceAt piece = share.piece(round, s < lines ? s : 0, span);
+        const uint32_t bundle = first + piece.bundle;
+        pieces[s] = block_shared() + ring + slots.slot(bundle) * slots.slot_bytes + piece.offset + lane() * 16;
+        if (s < lines) slots.wait_full(bundle);
+      }
+      const int columns = min(kWide, pitch - span * kWide);
+#pragma unroll 1
+      for (int c = 0; (c * 32 + static_cast<int>(lane())) * kEach < columns; ++c) {
+        uint32_t loaded[kSet][4];
+#pragma unroll
+        for (int s = 0; s < kSet; ++s) load_words<4, Reading::kCached>(pieces[s] + c * 512, loaded[s]);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const float* const from = xs + r * stride + span * kWide + c * 256;
+          const float4 low = *reinterpret_cast<const float4*>(from),
+                       high = *reinterpret_cast<const float4*>(from + 128);
+          const float x[kEach] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+          for (int s = 0; s < kSet; ++s) {
+            float w[kEach];
+            Dense<kForm>::widen(loaded[s], w);
+#pragma unroll
+            for (int i = 0; i < kEach; ++i) sums[s][r] = fmaf(w[i], x[i], sums[s][r]);
+          }
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < kSet; ++s) {
+        if (s < lines) slots.release(first + share.piece(round, s, span).bundle);
+      }
+    }
+  });
+}
+
+// Two rows of bf16, which most models have, are not padded to a tile.
+__device__ __forceinline__ uint32_t multiply_values_of(const Instruction& in, int row, int rows, int rows_of_x,
+                                                       unsigned char* shared, const FeedPlan& plan, uint32_t first) {
+  if (in.matrix[0].form == Form::kF16)
+    return multiply_values<Form::kF16, kTile>(in, row, rows, rows_of_x, shared, plan, first);
+  if (rows > 2) return multiply_values<Form::kBF16, kTile>(in, row, rows, rows_of_x, shared, plan, first);
+  return multiply_values<Form::kBF16, 2>(in, row, rows, rows_of_x, shared, plan, first);
+}
+
 // `first`: the number of its first bundle. Returns what multiply_rounds does.
 __device__ __forceinline__ uint32_t do_multiply(const Instruction& in, const Share& share, unsigned char* shared,
                                                 const FeedPlan& plan, uint32_t first) {
@@ -181,6 +253,12 @@ __device__ __forceinline__ uint32_t do_multiply(const Instruction& in, const Sha
   uint32_t done = 0;
   for (int row = 0; row < share.rows; row += share.step, first += share.of_tile()) {
     if (row > 0) meet();
+    if (share.step == kTile && staged.halves && in.product.has(ProductShares::kOneForm) && plan.span == 1024) {
+      const int count = min(kTile, share.rows - row);
+      stage_tile(in, row, count, shared);
+      done |= multiply_values_of(in, row, count, share.rows, shared, plan, first);
+      continue;
+    }
     if (share.step == kTile) {
       done |= multiply_rows(in, row, min(kTile, share.rows - row), share, shared, plan, first);
       continue;
