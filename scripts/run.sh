@@ -34,11 +34,12 @@ configure() {
   (cd "$root" && cmake --preset release "${@:2}") >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 }
 
-# Where CMake looks for it.
+# Where CMake looks for it, and as new as it must be (baton/unit/cuda/build.cmake).
+new_enough() { [[ $("$1" --version 2>/dev/null) =~ V([0-9]+)\. && ${BASH_REMATCH[1]} -ge 12 ]]; }
 installed_nvcc() {
   local file
   for file in "${CUDA_HOME:-}/bin/nvcc" "${CUDA_PATH:-}/bin/nvcc" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
-    if [[ $file == /?* && -x $file ]]; then echo "$file"; return; fi
+    if [[ $file == /?* && -x $file ]] && new_enough "$file"; then echo "$file"; return; fi
   done
 }
 
@@ -62,9 +63,9 @@ if [[ $(uname -s) == Linux ]]; then
   elif [[ $(cached BATON_CUDA) == OFF ]]; then
     say "no kernels for NVIDIA cards: build/release was configured with BATON_CUDA=OFF"
   elif [[ -e /proc/driver/nvidia/version ]]; then
-    say "no kernels for this machine's NVIDIA card: there is no nvcc; install it and run this again (docs/cuda.md)"
+    say "no kernels for this machine's NVIDIA card: there is no nvcc of version 12 or later; install it and run this again (docs/cuda.md)"
   else
-    say "no kernels for NVIDIA cards: there is no nvcc, and no such card here (docs/cuda.md)"
+    say "no kernels for NVIDIA cards: there is no nvcc of version 12 or later, and no such card here (docs/cuda.md)"
   fi
 fi
 if [[ -x $build/baton ]]; then

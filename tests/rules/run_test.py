@@ -63,11 +63,20 @@ class Run(unittest.TestCase):
             self.assertEqual((said, asked), ("run: kernels for NVIDIA cards are built in (90a;80)\n", []))
 
     def test_a_toolkit_that_came_later(self):
-        nvcc = self.program("toolkit/nvcc", "")
+        nvcc = self.program("toolkit/nvcc", "echo Cuda compilation tools, release 12.0, V12.0.140")
         self.configured("BATON_NVCC-NOTFOUND")
         said, asked = self.run_script(PATH=f"{self.root}/bin:{nvcc.parent}:/usr/bin:/bin")
         self.assertEqual(asked, ["--preset release"])
         self.assertIn(f"there is {nvcc} now", said)
+
+    def test_a_toolkit_that_is_too_old(self):
+        nvcc = self.program("toolkit/nvcc", "echo Cuda compilation tools, release 11.8, V11.8.89")
+        self.configured("BATON_NVCC-NOTFOUND")
+        said, asked = self.run_script(PATH=f"{self.root}/bin:{nvcc.parent}:/usr/bin:/bin")
+        self.assertNotIn(str(nvcc), said)
+        if not NVCC.exists():
+            self.assertEqual(asked, [])
+            self.assertIn("no nvcc of version 12 or later", said)
 
     @unittest.skipIf(NVCC.exists() or shutil.which("nvcc", path="/usr/bin:/bin"), "this machine has a toolkit")
     def test_without_a_toolkit(self):
