@@ -29,7 +29,7 @@ SHARED = (rf"\bshared_ptr\s*<(?!\s*(const\s+Model|GgufArray|Checkpoint|StateAren
 
 # (pattern in code without comments and strings, files excused, what to write in its place)
 BANNED = [(re.compile(pattern), excused and re.compile(excused), remedy) for pattern, excused, remedy in [
-    (r"\bstd::(cout|cerr|clog)\b|\b(f|v|vf)?printf\s*\(|\bf?puts\s*\(|\b(fmt|std)::print(ln)?\s*\(",
+    (r"\bstd::(cout|cerr|clog)\b|\b(f|v|vf)?printf\s*\(|\bf?puts\s*\(|\b(fmt|std)::print(ln)?\s*\(|\bspdlog::",
      PROGRAM.pattern + r"|^baton/base/status\.cc$", "libraries never print: return a Result or text to the caller"),
     (r"(?<![.>:\w])(std::|::)?(exit|quick_exit|_Exit|abort|terminate)\s*\(", PROGRAM.pattern + r"|^baton/base/status\.cc$",
      "return a Status; BATON_CHECK for a bug"),

@@ -38,6 +38,7 @@ class CudaFaultsServe : public testing::Test {
     ModelSetup setup;
     setup.name = "m";
     setup.dispatch = dispatch_;
+    setup.on_lost = [this](const LostUnit& unit) { told_ += unit.name + ": " + unit.why + "\n"; };
     setup.prepare = [this](Request& request) {
       request.prefill_unit = prefill_;
       request.decode_unit = decode_;
@@ -82,6 +83,7 @@ class CudaFaultsServe : public testing::Test {
 
   std::atomic<const char*> prefill_{"cpu"}, decode_{"cpu"};
   bool dispatch_ = false;
+  std::string told_;  // of lost units
   std::unique_ptr<ModelPool> pool_;
   std::unique_ptr<Service> service_;
 };
@@ -106,6 +108,7 @@ TEST_F(CudaFaultsServe, ALostCardIsSaidToThoseWhoNeedIt) {
   EXPECT_EQ(lost[0].unit, "cuda");
   EXPECT_NE(lost[0].why.find(kReason), std::string::npos) << lost[0].why;
   EXPECT_FALSE(lost[0].refuses) << "what asks for no unit is answered by cpu";
+  EXPECT_EQ(told_, "cuda: " + lost[0].why + "\n") << "once";
   const http::Response other = answer("cpu", "cpu");
   EXPECT_EQ(other.status, 200) << other.body;
   EXPECT_EQ(Json::parse(other.body)["choices"], Json::parse(wanted.body)["choices"]);

@@ -77,6 +77,9 @@ serve::ModelSetup setup_of(const ServeFlags& server, const ServedFlags& flags, c
   setup.reuse = !server.no_reuse && flags.model.verify == "off";
   setup.dispatch = server.dispatch;
   setup.state_bytes_max = facts.state_bytes_max;
+  setup.on_lost = [name = facts.name](const LostUnit& unit) {
+    spdlog::warn("model '{}': unit '{}' is lost ({}): nothing runs there any more", name, unit.name, unit.why);
+  };
   setup.prepare = [&flags, &draws](Request& request) {
     flags.sampling.apply(request);
     flags.model.apply(request);

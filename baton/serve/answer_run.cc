@@ -101,7 +101,7 @@ void AnswerRun::run() try {
 }
 
 ApiError AnswerRun::refused(const Error& error) {
-  if (error.code == Code::kUnavailable) job_.model->warn_of_lost_units();
+  if (error.code == Code::kUnavailable) job_.model->tell_lost_units();
   return error_of(error);
 }
 

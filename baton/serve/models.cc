@@ -1,8 +1,6 @@
 // A runtime, and what requests of it begin with.
 #include "baton/serve/models.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
 #include "baton/serve/answer_figures.h"
@@ -127,13 +125,14 @@ bool ServedModel::takes_requests(const std::vector<LostUnit>& lost) const {
   return works(defaults_.prefill_unit) && works(defaults_.decode_unit) && works(defaults_.via_unit);
 }
 
-void ServedModel::warn_of_lost_units() {
+void ServedModel::tell_lost_units() {
+  if (!setup_.on_lost) return;
   for (const LostUnit& each : lost_units()) {
     {
-      const std::lock_guard lock(warned_mutex_);
-      if (!warned_.insert(each.name).second) continue;
+      const std::lock_guard lock(told_mutex_);
+      if (!told_.insert(each.name).second) continue;
     }
-    spdlog::warn("model '{}': unit '{}' is lost ({}): nothing runs there any more", name(), each.name, each.why);
+    setup_.on_lost(each);
   }
 }
 

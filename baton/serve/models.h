@@ -31,6 +31,8 @@ struct ModelSetup {
   bool reuse = true;                      // prefixes
   bool dispatch = false;                  // each request runs where it is predicted to end first
   uint64_t state_bytes_max = 0;           // of the engine's limits, for gauges; 0: none
+  // Hears of a unit that takes no work any more, once, when a request was refused for it. Any thread.
+  std::function<void(const LostUnit& unit)> on_lost = {};
 };
 
 class ServedModel final : public Served {
@@ -61,8 +63,8 @@ class ServedModel final : public Served {
   std::vector<LostUnit> lost_units() const;
   // Whether a request that asks for no unit can be answered, where these are lost.
   bool takes_requests(const std::vector<LostUnit>& lost) const;
-  // Each that is lost is said once.
-  void warn_of_lost_units();
+  // To ModelSetup::on_lost, of each that is lost once.
+  void tell_lost_units();
   uint64_t device_bytes() const override;
   // What the request's answer may be: a format, or calls of the tools that it must make; null: anything.
   // `in_reasoning`: the prompt ends in it, and what was asked for comes behind. Fresh for each answer. Any thread; slow
@@ -86,8 +88,8 @@ class ServedModel final : public Served {
   mutable std::mutex formats_mutex_;
   mutable std::shared_ptr<FormatCompiler> formats_;  // made when it is asked for
   mutable std::mutex engine_mutex_;                  // Runtime::start may begin the engine anew
-  std::mutex warned_mutex_;
-  std::set<std::string> warned_;  // units
+  std::mutex told_mutex_;
+  std::set<std::string> told_;  // lost units
 };
 
 }  // namespace baton::serve
