@@ -205,7 +205,12 @@ void run_list(Chain& chain, Lists lists, uint32_t kBlocks, Order order) {
   constexpr uint32_t kCard = 227 * 1024;
   uint32_t barrier[64] = {};
   std::vector<Instruction> list = chain.list;
-  if (together) list = *mma_list(list);
+  std::vector<unsigned char> planes;
+  if (together) {
+    list = *mma_list(list);
+    planes.assign(planes_bytes_of(list) + 128, 0xff);
+    list = with_planes(list, (reinterpret_cast<Address>(planes.data()) + 127) & ~Address{127});
+  }
   WordsOfList words;
   if (lists == Lists::kWords) {
     words.put(list);

@@ -226,6 +226,7 @@ struct Instruction {
   bool wanted_only = false;  // rows are those of kPick, rows_out of them
   bool to_bf16 = false;      // kPrepare: out is [rows][pitch] of bf16
   bool to_planes = false;    // kPrepare, of the product behind it in a list of mma_list.h: into its scratch
+  bool next_groups = false;  // for a product that has groups (kernels/mma_rows.cuh)
   uint8_t worded = 0;        // of a list of word_list.h: which of its registers are words, a Worded for each
   int32_t matrices = 0;
   int32_t x_width = 0, y_width = 0, z_width = 0, out_width = 0, out2_width = 0;
@@ -244,11 +245,14 @@ struct Instruction {
   // kArgmax: none, and a block draws from a row; or uint64 [1 + kRunsMax], zero before the first launch, and all blocks
   // share each row. kAttend: f32 scratch for parts of long texts, [runs][heads][splits][head_dim + 2]; splits 1: none.
   // kDelta: for chunks; 0: prompts, too, go token by token. kTile: for unpacked weights, or none. Bytes:
-  // mixers_geometry.h, tile_layout.h. kMultiply of mma_list.h: for rows of x (planes_bytes), or none. kRoute,
+  // mixers_geometry.h, tile_layout.h. kMultiply of mma_list.h: rows of x (planes_bytes). kRoute,
   // kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner values
   // [rows][experts_used][pitch_of(inner)].
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;
+  // kMultiply of mma_list.h: where the rows of outs[0] go once more, as a product behind it takes them (mma_layout.h),
+  // and the f32 that multiply them there, of its kRms; or none.
+  Address next = 0, next_scales = 0;
   ProductShares product;
   int32_t next_product = -1;      // in a list: the kMultiply behind it, or none (chain_products)
   uint64_t expert_bytes[3] = {};  // gates, ups, downs: from one expert to the next

@@ -5,22 +5,26 @@
 
 namespace baton::cuda {
 
-inline constexpr int kMmaSpan = 128;   // columns that a warp multiplies at a time
-inline constexpr int kGroupsMax = 16;  // norms of a row
+inline constexpr int kMmaSpan = 128;  // columns that a warp multiplies at a time
 
 inline constexpr uint32_t kMmaKeptBytes = 10240;  // what the kernel has beside its dynamic shared memory
 // Shared memory of a warp's step of 512 threads: four places of 16 bytes each. With so much two steps are on their way.
 inline constexpr uint32_t kMmaStepBytes = 4 * kThreads * 16;
 inline constexpr uint32_t kMmaDeepShared = 160 * 1024;
 
-// Rows of x as products take them (kernels/mma_rows.cuh), made by a kPrepare before: so many tiles of 8, f32 factors
-// behind them. Of fewer rows each block makes what it needs.
+// Rows of x as products take them (kernels/mma_rows.cuh), in memory: so many tiles of 8. Behind them, where a norm of
+// the whole row is to scale products, the squares of each eight values, summed, f32 [row][spans][16].
 inline constexpr int kPlaneTiles = 8;
-inline constexpr int kPlaneRowsMin = 17;
+inline constexpr int kPlaneRows = 8 * kPlaneTiles;
 inline constexpr uint32_t kPlaneSpanBytes = 4 * kPlaneTiles * 1024;
+inline constexpr int kSquaresOfSpan = kMmaSpan / 8;
 BATON_BOTH constexpr int mma_spans(const Instruction& in) { return (in.matrix[0].pitch + kMmaSpan - 1) / kMmaSpan; }
+BATON_BOTH constexpr uint64_t squares_behind(int spans) {
+  return uint64_t{kPlaneSpanBytes} * static_cast<uint64_t>(spans);
+}
 BATON_BOTH constexpr uint64_t planes_bytes(const Instruction& in) {
-  return uint64_t{kPlaneSpanBytes} * static_cast<uint64_t>(mma_spans(in)) + 8 * kPlaneTiles * sizeof(float);
+  const int spans = mma_spans(in);
+  return squares_behind(spans) + sizeof(float) * kPlaneRows * kSquaresOfSpan * static_cast<uint64_t>(spans);
 }
 
 // A norm of the whole row scales its products instead of the row.
@@ -39,7 +43,6 @@ BATON_BOTH constexpr bool takes_mma(const Instruction& in) {
   for (int i = 1; i < in.matrices; ++i) {
     if (in.matrix[i].form != in.matrix[0].form) return false;
   }
-  if (norms_before(in) && in.x_width > kGroupsMax * in.op.width) return false;
   const bool pairs = in.epilogue == Epilogue::kSwiGlu || in.epilogue == Epilogue::kGeGlu;
   return !pairs || in.matrix[0].bits == in.matrix[1].bits;
 }

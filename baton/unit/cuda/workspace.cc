@@ -271,8 +271,7 @@ Status Workspace::make_lists(bool together, bool times) {
   });
   if (const auto batch = together ? mma_list(step) : std::nullopt) {
     BATON_TRY(const Address planes, take(planes_bytes_of(*batch), "rows of a batch for tensor cores"));
-    together_ = add_lists(*batch, draws, true);
-    prepared_ = add_lists(with_planes(*batch, planes), draws, true);
+    together_ = add_lists(with_planes(*batch, planes), draws, true);
   }
   const uint64_t bytes = listed_.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
@@ -286,7 +285,7 @@ Status Workspace::make_lists(bool together, bool times) {
 
 ListWork Workspace::list(Drawing drawing, bool together) const {
   const bool plain = !together && !worded_.empty() && is_one_row(pass());
-  const Listings& listings = plain ? worded_ : !together ? exact_ : pass().rows < kPlaneRowsMin ? together_ : prepared_;
+  const Listings& listings = plain ? worded_ : together ? together_ : exact_;
   const Listing& listing = drawing == Drawing::kLargest ? listings.largest : listings.rules;
   const size_t drawn = drawing == Drawing::kNone      ? 0
                        : drawing == Drawing::kLargest ? std::size(kLargest)

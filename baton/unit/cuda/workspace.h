@@ -124,13 +124,13 @@ class Workspace {
   Lists few_, many_;
   std::vector<DeviceMemory> memory_;
   DeviceMemory pass_, list_, barrier_, times_;
-  std::vector<Instruction> listed_;       // all lists, one behind the other
-  Listings exact_, together_, prepared_;  // the last: together, of many rows, which are made once for each product
-  Listings worded_;                       // exact_ of one row (word_list.h), where is_plain says yes to all
-  DeviceMemory words_;                    // of worded_, of two turns
-  uint64_t words_bytes_ = 0;              // of one
-  bool codes_ = false;                    // some products are of codes
-  FeedPlan feed_;                         // of the list
+  std::vector<Instruction> listed_;  // all lists, one behind the other
+  Listings exact_, together_;
+  Listings worded_;           // exact_ of one row (word_list.h), where is_plain says yes to all
+  DeviceMemory words_;        // of worded_, of two turns
+  uint64_t words_bytes_ = 0;  // of one
+  bool codes_ = false;        // some products are of codes
+  FeedPlan feed_;             // of the list
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
   uint64_t rules_at_ = 0, numbers_at_ = 0, windows_at_ = 0, ones_at_ = 0;
   PinnedMemory pinned_, outputs_;

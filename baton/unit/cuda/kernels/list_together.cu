@@ -10,6 +10,24 @@ namespace {
 constexpr int kAskAhead = 5;  // instructions, of which the first product's weights are asked for
 static_assert(kAskAhead < kInstructionsKept);
 
+// What a block has of a launch: in shared memory, so that nothing but the number of an instruction lives in the kernel
+// while it calls a function, which would have to put as many registers away for each of its threads.
+struct TogetherKept {
+  unsigned char instructions[kInstructionsKept][sizeof(Instruction)];
+  unsigned char pass_at[sizeof(Pass)];
+  Meeting meeting;
+  int asked;             // the last product whose weights were asked for
+  uint32_t asked_steps;  // of it
+
+  __device__ __forceinline__ Instruction& in(int i) {
+    return *reinterpret_cast<Instruction*>(instructions[i & (kInstructionsKept - 1)]);
+  }
+  __device__ __forceinline__ const Pass& pass() const { return *reinterpret_cast<const Pass*>(pass_at); }
+  __device__ __forceinline__ int rows(int i) { return rows::count_of(in(i), pass()); }
+};
+static_assert(sizeof(TogetherKept) <= kMmaKeptBytes && sizeof(Instruction) % 16 == 0 && sizeof(Pass) % 8 == 0 &&
+              sizeof(Pass) / 8 <= kThreads);
+
 // Apart, so that the products have all registers.
 __device__ __noinline__ void conv_delta_of_many(const Instruction& in, const Pass& pass, unsigned char* shared) {
   is_shared(&in);
@@ -21,66 +39,76 @@ __device__ __noinline__ void conv_delta_of_any(const Instruction& in, const Pass
   do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
 }
 
+__device__ __noinline__ void other_of_many(TogetherKept& kept, int i, Address pass, unsigned char* shared) {
+  is_shared(&kept);
+  const Instruction& in = kept.in(i);
+  if (in.what == Do::kPrepare && in.to_planes) return prepare_planes(in, kept.rows(i));
+  run_other<false>(in, kept.pass(), pass, shared);
+}
+
+// Behind instruction i, which is not the last: all blocks meet.
+__device__ __noinline__ void meet_behind(TogetherKept& kept, int i, Address list, int count) {
+  is_shared(&kept);
+  const int asked = kept.asked;  // before blocks meet, as one thread writes it behind that
+  // Instructions have come that were asked for before the weights of a product, which may take longer.
+  if (asked > i) {
+    copies_wait<2>();
+  } else {
+    copies_wait<0>();
+  }
+  kept.meeting.arrive();
+  if (i + kInstructionsKept < count) bring(list, i + kInstructionsKept, kept.in(i + kInstructionsKept));
+  fetch_needed(kept.in(i + 1), kept.pass());
+  // What other kinds work in may reach into the ring of a card with little shared memory: no weights come there then.
+  const int reach = MmaRoom().before() >= kAttendShared ? kAskAhead : 2;
+  if (asked <= i) {
+    int ahead = i + 1;
+    while (ahead < min(i + reach, count) && kept.in(ahead).what != Do::kMultiply) ++ahead;
+    if (ahead < min(i + reach, count)) {
+      const Instruction& then = kept.in(ahead);
+      const int rows = kept.rows(ahead);
+      const uint32_t steps = ask_mma(then, rows, ahead == i + 1 ? kMmaDepth : 2);
+      fetch_units(then, rows);
+      if (threadIdx.x == 0) kept.asked = ahead, kept.asked_steps = steps;
+    }
+  }
+  kept.meeting.wait();
+}
+
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(const __grid_constant__ ListWork work) {
-  unsigned char* const shared = block_shared();
-  __shared__ __align__(16) unsigned char kept[kInstructionsKept][sizeof(Instruction)];
-  const auto instruction = [&](int i) -> Instruction& {
-    return *reinterpret_cast<Instruction*>(kept[i & (kInstructionsKept - 1)]);
-  };
-  __shared__ __align__(16) unsigned char pass_at[sizeof(Pass)];
-  static_assert(sizeof(kept) + sizeof(pass_at) <= kMmaKeptBytes && sizeof(Pass) % 8 == 0 &&
-                sizeof(Pass) / 8 <= kThreads);
+  __shared__ __align__(16) unsigned char kept_at[sizeof(TogetherKept)];
+  TogetherKept& kept = *reinterpret_cast<TogetherKept*>(kept_at);
+  is_shared(&kept);
   if (at<const Pass>(work.pass)->stopped != 0) return;
-  const Pass& pass = *reinterpret_cast<const Pass*>(pass_at);
   if (threadIdx.x < sizeof(Pass) / 8)
-    reinterpret_cast<uint64_t*>(pass_at)[threadIdx.x] = at<const uint64_t>(work.pass)[threadIdx.x];
-  Meeting meeting(work.barrier);
-  for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, instruction(i));
+    reinterpret_cast<uint64_t*>(kept.pass_at)[threadIdx.x] = at<const uint64_t>(work.pass)[threadIdx.x];
+  if (threadIdx.x == 0) kept.meeting = Meeting(work.barrier), kept.asked = -1, kept.asked_steps = 0;
+  for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, kept.in(i));
   copies_wait<0>();
   __syncthreads();
-  // What other kinds work in may reach into the ring of a card with little shared memory: no weights come there then.
-  const int reach = MmaRoom().before >= kAttendShared ? kAskAhead : 2;
-  int asked = -1;  // the last product whose weights were asked for
-  for (int i = 0; i < work.count; ++i) {
-    const Instruction& in = instruction(i);
-    is_shared(&in);
-    const int rows = rows::count_of(in, pass);
-    if (in.what == Do::kMultiply) {
-      multiply_mma(in, rows, asked == i);
-    } else if (in.what == Do::kConvDelta) {
-      if (is_plain_delta(in.op) && MmaRoom().before >= kDeltaManyShared) {
-        conv_delta_of_many(in, pass, shared);
+#pragma unroll 1
+  for (int i = 0;;) {
+    if (kept.in(i).what == Do::kMultiply) {
+#pragma unroll 1
+      for (int row = 0; row < kept.rows(i);)
+        row = multiply_mma(kept.in(i), row, kept.rows(i), row == 0 && kept.asked == i ? kept.asked_steps : 0);
+    } else if (kept.in(i).what == Do::kConvDelta) {
+      if (is_plain_delta(kept.in(i).op) && MmaRoom().before() >= kDeltaManyShared) {
+        conv_delta_of_many(kept.in(i), kept.pass(), block_shared());
       } else {
-        conv_delta_of_any(in, pass, shared);
+        conv_delta_of_any(kept.in(i), kept.pass(), block_shared());
       }
-    } else if (in.what == Do::kPrepare && in.to_planes) {
-      prepare_planes(in, rows, blockIdx.x, gridDim.x, shared);
     } else {
-      run_other<false>(in, pass, work.pass, shared);
+      other_of_many(kept, i, work.pass, block_shared());
     }
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
     if (i + 1 == work.count) break;
-    // Instructions have come that were asked for before the weights of a product, which may take longer.
-    if (asked > i) {
-      copies_wait<2>();
-    } else {
-      copies_wait<0>();
-    }
-    meeting.arrive();
-    if (i + kInstructionsKept < work.count) bring(work.list, i + kInstructionsKept, instruction(i + kInstructionsKept));
-    fetch_needed(instruction(i + 1), pass);
-    for (int ahead = i + 1; asked <= i && ahead < min(i + reach, work.count); ++ahead) {
-      const Instruction& then = instruction(ahead);
-      if (then.what != Do::kMultiply) continue;
-      ask_mma(then, rows::count_of(then, pass));
-      fetch_units(then, rows::count_of(then, pass));
-      asked = ahead;
-    }
-    meeting.wait();
+    meet_behind(kept, i, work.list, work.count);
+    ++i;
   }
-  meeting.leave();
+  kept.meeting.leave();
 }
 
 }  // namespace baton::cuda

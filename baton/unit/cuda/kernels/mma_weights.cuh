@@ -85,6 +85,32 @@ struct MmaPlain {
   }
 };
 
+// The same where a unit has 8 rows (MmaUnits): a step is a span of a lane's one row.
+struct MmaPlainHalf {
+  static constexpr bool kGroups = false;
+  static constexpr int kSteps = 1;
+  static __device__ __forceinline__ void ask(const MmaLines& lines, int span, int, uint32_t to) {
+    const Policy passing = passes_by();
+    const int column = span * kMmaSpan + static_cast<int>(lane() & 3) * 8;
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const bool inside = span * kMmaSpan + 32 * quarter < lines.matrix[0]->pitch;
+      ask_place(to + quarter * kPlaceStep, inside ? lines.from[0] + 2 * column + 64 * quarter : lines.from[0], inside,
+                passing);
+    }
+  }
+  template <int kTiles>
+  static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines&, const unsigned char* own,
+                                                  const MmaRows<kTiles, kGroups>& x, int span, int) {
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      uint32_t words[2][4] = {};
+      load_words<4, Reading::kCached>(own + quarter * kPlaceStep, words[0]);
+      multiply_quarter<kTiles, false>(sums, words, words, x.quarter(span, quarter));
+    }
+  }
+};
+
 // Calls with the bits of a matrix of codes.
 template <class F>
 __device__ __forceinline__ void with_code_bits(const Matrix& matrix, F&& call) {
@@ -106,10 +132,13 @@ __device__ __forceinline__ void with_code_bits(const Matrix& matrix, F&& call) {
   }
 }
 
-// Codes, of which a step is a span of both rows. And f16 and f32, which are seldom: from memory when they are needed.
+// Codes, of which a step is a span of both rows, or of the one that a unit of 8 has. And f16 and f32, which are seldom:
+// from memory when they are needed.
+template <bool kHalf>
 struct MmaSplit {
   static constexpr bool kGroups = true;
   static constexpr int kSteps = 1;
+  static constexpr int kLines = kHalf ? 1 : 2;
   static __device__ __forceinline__ void ask(const MmaLines& lines, int span, int, uint32_t to) {
     const Matrix& matrix = *lines.matrix[0];  // of the other's bits and pitch; its scales may be of another kind
     if (matrix.form != Form::kCodes) return;
@@ -117,7 +146,7 @@ struct MmaSplit {
     const int bits = matrix.bits;
     const StripGroup of(matrix.pitch, min(span * 4 + static_cast<int>(lane() & 3), matrix.pitch / kGroup - 1));
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kLines; ++i) {
       const unsigned char* plane = lines.from[i] + of.strip * lines.matrix[i]->strip_bytes;
       uint32_t at = to + 2 * i * kPlaceStep;
       if (bits >= 4) {
@@ -149,12 +178,12 @@ struct MmaSplit {
     }
     return raw;
   }
-  // The codes of both rows.
+  // The codes of the rows.
   static __device__ __forceinline__ void take(const MmaLines& lines, const unsigned char* own, uint32_t (&q)[2][8]) {
     with_code_bits(*lines.matrix[0], [&](auto of) {
       constexpr int kBits = decltype(of)::value;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kLines; ++i) {
         const Raw<kBits> raw = raw_of<kBits>(own + 2 * i * kPlaceStep);
         Group<kBits> group = take_apart(raw);
         if constexpr (kBits <= 4) {
@@ -180,7 +209,7 @@ struct MmaSplit {
     Scales scales[2];
     float zero[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kLines; ++i) {
       const Matrix& matrix = *lines.matrix[i];
       const int group = span * 4 + static_cast<int>(lane() & 3);
       scales[i] = {{0, 0}, {0, 0}};  // behind the row
@@ -189,9 +218,9 @@ struct MmaSplit {
     }
 #pragma unroll
     for (int quarter = 0; quarter < 4; ++quarter) {
-      uint32_t high[2][4], low[2][4];
+      uint32_t high[2][4] = {}, low[2][4] = {};
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kLines; ++i) {
         const float d = scales[i].d[quarter / 2], m = scales[i].m[quarter / 2], z = zero[i];
 #pragma unroll
         for (int k = 0; k < 4; k += 2) {
@@ -223,9 +252,9 @@ struct MmaSplit {
     const bool halves = lines.matrix[0]->form == Form::kF16;
 #pragma unroll 1
     for (int quarter = 0; quarter < 4; ++quarter) {
-      uint32_t high[2][4], low[2][4];
+      uint32_t high[2][4] = {}, low[2][4] = {};
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kLines; ++i) {
         float v[8] = {};
         if (column < lines.matrix[0]->pitch)
           load_values(lines.from[i] + (column + 8 * quarter) * (halves ? 2 : 4), halves, v);

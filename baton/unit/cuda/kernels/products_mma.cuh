@@ -11,19 +11,17 @@
 
 namespace baton::cuda {
 
-inline constexpr int kMmaWarps = kThreads / 32;
-inline constexpr int kSumStride = 20;  // of 16 rows of weights, for the banks' sake
-inline constexpr uint32_t kSumBytes = kMmaWarps * 8 * kSumStride * sizeof(float);  // of a tile
-
-// The sums of a round, of units from `base` on: a warp has those of unit base + team over its slice.
+// The sums of a round: a warp has those of its team's unit over its slice. `added`: of the thread's first row.
 template <int kTiles, class Rows>
-__device__ __forceinline__ void finish_units(const Instruction& in, const MmaUnits& units, const MmaPart& part,
-                                             const Rows& x, float* partial, int base, const float (&sums)[kTiles][4],
-                                             bool prepared) {
-  constexpr int kAll = 8 * kTiles;
-  const int teams = units.teams();
+__device__ __forceinline__ void finish_units(const Instruction& in, const MmaUnits& units, const Rows& x,
+                                             float* partial, const MmaOutput& output, float added,
+                                             const float (&sums)[kTiles][4]) {
+  constexpr int kAll = 8 * kTiles, kAtOnce = kTiles < 4 ? 1 : 4;
   const int column = static_cast<int>(lane() & 3) * 2;
   float* const own = partial + (static_cast<int>(warp()) * kAll + column) * kSumStride + static_cast<int>(lane()) / 4;
+  float before[kAtOnce] = {added};
+#pragma unroll
+  for (int k = 1; k < kAtOnce; ++k) before[k] = output.added(k, x.rows);
   __syncthreads();  // planes are read, and the sums before
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -31,88 +29,70 @@ __device__ __forceinline__ void finish_units(const Instruction& in, const MmaUni
 #pragma unroll
     for (int i = 0; i < 4; ++i) own[(tile * 8 + i % 2) * kSumStride + i / 2 * 8] = sums[tile][i];
   }
-  if (base == part.begin && !prepared) x.finish();
   __syncthreads();
-  const int each_log2 = units.each_log2(), count = min(teams, part.end - base) * kAll << each_log2;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-    const int of = i & ((1 << each_log2) - 1), r = (i >> each_log2) % kAll, of_team = (i >> each_log2) / kAll;
-    if (r >= x.rows) continue;
-    float sum = 0, other = 0;
-    for (int slice = 0; slice < units.slices(); ++slice) {
-      const float* const from = partial + ((slice * teams + of_team) * kAll + r) * kSumStride + of;
-      sum += from[0];
-      if (units.pairs) other += from[8];
+  const int slices = units.slices(), stride = units.teams() * kAll * kSumStride;
+  const bool pairs = units.pairs, hands_on = in.next != 0, scaled = in.next_scales != 0;
+  const float* from = partial + (output.team * kAll + output.first) * kSumStride + output.of;
+#pragma unroll 1
+  for (int i = 0; output.first + i * output.step < x.rows_of_tiles(); i += kAtOnce) {
+    if (i > 0) {
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) before[k] = output.added(i + k, x.rows);
     }
-    const float by = x.facts.factors[r];
-    units.put(in, base + of_team, of, x.row + r, __fmul_rn(by, sum), __fmul_rn(by, other));
-  }
-}
-
-// Of what a kPrepare made the spans from `first` on, as many as are in shared memory at a time. Waits for them.
-template <int kTiles, bool kGroups>
-__device__ __forceinline__ void bring_planes(const MmaRows<kTiles, kGroups>& x, int first) {
-  constexpr int kChunks = kTiles * 64;  // of 16 bytes, of a quarter
-  const int count = min(x.stage, x.spans - first) * 4 * kChunks, tile = x.row / 8;
-  const unsigned char* const from = at<const unsigned char>(x.in.scratch) + int64_t{first} * kPlaneSpanBytes;
-  const uint32_t to = shared_address(x.planes);
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int r = output.first + (i + k) * output.step;
+      if (r >= x.rows_of_tiles()) break;
+      float sum = 0, other = 0;
+      const float* const part = from + (i + k) * output.step * kSumStride;
+      if (pairs) {
 #pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-    const int quarter = i / kChunks, chunk = i % kChunks;
-    copy_ahead(to + i * 16,
-               from + (quarter * kPlaneTiles + min(tile + chunk / 64, kPlaneTiles - 1)) * 1024 + chunk % 64 * 16);
+        for (int slice = 0; slice < slices; ++slice) other += part[slice * stride + 8];
+      }
+#pragma unroll 4
+      for (int slice = 0; slice < slices; ++slice) sum += part[slice * stride];
+      const float by = x.factors[r];
+      output.put(i + k, x.rows, __fmul_rn(by, sum), __fmul_rn(by, other), before[k], hands_on, scaled);
+    }
   }
-  copies_end_group();
-  copies_wait<0>();
 }
 
-// asked: the first weights of the first round are on their way already. prepared: rows of x are (bring_planes).
+// Rows of x from `row` on, `count` of them, of which the block has a part of up to 8 * kTiles; returns the first behind
+// them. asked: so many steps of the first weights are on their way already.
 template <class Kind, int kTiles>
-__device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart& part, bool asked, bool prepared) {
+__device__ __noinline__ int multiply_part(const Instruction& in, int row, int count, uint32_t asked) {
   // By a name, not by a pointer: the compiler then knows what memory it is.
   extern __shared__ __align__(128) unsigned char mma_shared[];
   is_shared(&in);
-  const MmaUnits units(in);
+  const MmaUnits units(in, count);
+  const MmaPart part = part_of(in, units, row, count);
   MmaFeed<Kind> feed(in, units, part);
-  const uint32_t room = feed.room.before - static_cast<uint32_t>(sizeof(RowFacts));
-  if (asked) {
-    feed.skip();
-  } else {
-    for (uint32_t i = 0; i < feed.room.depth; ++i) feed.ask();
-  }
-  int stage = kMmaWarps;
+  const uint32_t room = feed.room.before() - kFactorBytes;
+  feed.begin(asked);
+  int stage = kTiles == 1 ? 2 * kMmaWarps : kMmaWarps;
   while (stage > 1 && (static_cast<uint32_t>(stage * kTiles) * kSpanBytes > room || stage / 2 >= units.spans))
     stage /= 2;
-  const MmaRows<kTiles, Kind::kGroups> x = {in,
-                                            part.row,
-                                            part.rows,
-                                            units.spans,
-                                            stage,
-                                            *reinterpret_cast<RowFacts*>(mma_shared),
-                                            mma_shared + sizeof(RowFacts)};
+  const MmaRows<kTiles, Kind::kGroups> x = {
+      in, part.row, part.rows, units.spans, stage, reinterpret_cast<float*>(mma_shared), mma_shared + kFactorBytes};
   const int teams = units.teams(), slice = units.slice();
   // Where there is room, rows of x stay for all rounds; else sums take their place.
   const uint32_t planes = static_cast<uint32_t>(stage * kTiles) * kSpanBytes;
   const bool stays = units.spans <= stage && planes + kTiles * kSumBytes <= room;
   float* const partial = reinterpret_cast<float*>(x.planes + (stays ? planes : 0));
-  const float* const factors =
-      at<const float>(in.scratch + static_cast<uint64_t>(units.spans) * kPlaneSpanBytes) + part.row;
-  __syncthreads();
-  if (!prepared) x.begin();
-  if (prepared && static_cast<int>(threadIdx.x) < part.rows) x.facts.factors[threadIdx.x] = factors[threadIdx.x];
   uint32_t taken = 0;
   for (int base = part.begin; base < part.end; base += teams) {
     const bool works = base + units.team() < part.end;
+    // Of many rows of x and codes registers are few meanwhile.
+    constexpr bool kEarly = kTiles <= 2;
+    const MmaOutput early = kEarly ? MmaOutput(in, units, base, part.end, part.row) : MmaOutput();
+    const float added = kEarly ? early.added(0, part.rows) : 0.0f;
     const MmaLines lines = units.lines(in, works ? base + units.team() : base);
     float sums[kTiles][4] = {};
     int span = slice;
     for (int first = 0; first < units.spans; first += stage) {
       if (base == part.begin || !stays) {
         __syncthreads();
-        if (prepared) {
-          bring_planes(x, first);
-        } else {
-          x.put(first);
-        }
+        x.bring(first, base == part.begin && first == 0);
         __syncthreads();
       }
       const int end = min(units.spans, first + stage);
@@ -120,108 +100,80 @@ __device__ __noinline__ void multiply_part(const Instruction& in, const MmaPart&
       for (; works && span < end; span += units.slices()) {
 #pragma unroll
         for (int step = 0; step < Kind::kSteps; ++step) {
-          if (feed.room.depth == 2) {
-            copies_wait<1>();
-          } else {
-            copies_wait<0>();
-          }
+          feed.wait();
           Kind::template multiply<kTiles>(sums, lines, mma_shared + feed.place(taken++), x, span, step);
           feed.ask();
         }
       }
     }
-    finish_units<kTiles>(in, units, part, x, partial, base, sums, prepared);
+    const MmaOutput output = kEarly ? early : MmaOutput(in, units, base, part.end, part.row);
+    finish_units<kTiles>(in, units, x, partial, output, kEarly ? added : output.added(0, part.rows), sums);
   }
   copies_wait<0>();
+  return row + count;
 }
 
-template <class Kind>
-__device__ __forceinline__ void multiply_kind(const Instruction& in, const MmaPart& part, bool asked, bool prepared) {
-  if (part.rows <= 8) return multiply_part<Kind, 1>(in, part, asked, prepared);
-  if (part.rows <= 16) return multiply_part<Kind, 2>(in, part, asked, prepared);
-  if (part.rows <= 32) return multiply_part<Kind, 4>(in, part, asked, prepared);
-  multiply_part<Kind, kMmaTiles>(in, part, asked, prepared);
-}
-
-// Rows of x as multiply_part takes them, of a kPrepare before the product; what put and begin of a block would make.
-template <bool kGroups>
-__device__ __forceinline__ void prepare_planes_of(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
-                                                  unsigned char* shared) {
-  RowFacts& facts = *reinterpret_cast<RowFacts*>(shared);
-  const int spans = mma_spans(in);
-  unsigned char* const planes = at<unsigned char>(in.scratch);
-  float* const factors = at<float>(in.scratch + static_cast<uint64_t>(spans) * kPlaneSpanBytes);
-  for (int r = static_cast<int>(block); r < rows; r += static_cast<int>(blocks)) {
-    MmaRows<kPlaneTiles, kGroups> x = {in, 0, r + 1, spans, kMmaWarps, facts, planes, r};
-    __syncthreads();
-    x.begin();
-    __syncthreads();
-    for (int first = 0; first < spans; first += kMmaWarps, x.planes += kMmaWarps * kPlaneSpanBytes) x.put(first);
-    __syncthreads();
-    x.finish();
-    if (threadIdx.x == 0) factors[r] = facts.factors[r];
-  }
-}
-__device__ __noinline__ void prepare_planes(const Instruction& in, int rows, uint32_t block, uint32_t blocks,
-                                            unsigned char* shared) {
-  is_shared(&in);
-  if (in.matrix[0].form == Form::kBF16) {
-    prepare_planes_of<false>(in, rows, block, blocks, shared);
-  } else {
-    prepare_planes_of<true>(in, rows, block, blocks, shared);
-  }
+// part_rows: of the block's part.
+template <class Kind, class Half>
+__device__ __forceinline__ int multiply_kind(const Instruction& in, int row, int count, int part_rows, uint32_t asked) {
+  if (MmaUnits(in, count).halves) return multiply_part<Half, 1>(in, row, count, asked);
+  if (part_rows <= 8) return multiply_part<Kind, 1>(in, row, count, asked);
+  if (part_rows <= 16) return multiply_part<Kind, 2>(in, row, count, asked);
+  if (part_rows <= 32) return multiply_part<Kind, 4>(in, row, count, asked);
+  return multiply_part<Kind, kMmaTiles>(in, row, count, asked);
 }
 
 // Rows of x that are multiplied at a time.
 __device__ __forceinline__ int mma_rows_max(const MmaRoom& room) {
   int most = kMmaTiles;
-  while (most > 1 && static_cast<uint32_t>(most) * kSumBytes > room.before - sizeof(RowFacts)) most /= 2;
+  while (most > 1 && static_cast<uint32_t>(most) * kSumBytes > room.before() - kFactorBytes) most /= 2;
   return 8 * most;
 }
 
-// In all of the block's dynamic shared memory, which then holds nothing else. asked: ask_mma was called before.
-__device__ __forceinline__ void multiply_mma(const Instruction& in, int rows, bool asked) {
-  const int most = mma_rows_max(MmaRoom());
-  const bool prepared = in.scratch != 0;
-  for (int row = 0; row < rows; row += most) {
-    const MmaPart part = part_of(in, row, min(rows - row, most));
-    if (part.begin >= part.end) continue;
-    if (in.matrix[0].form == Form::kBF16) {
-      multiply_kind<MmaPlain>(in, part, asked && row == 0, prepared);
-    } else {
-      multiply_kind<MmaSplit>(in, part, asked && row == 0, prepared);
-    }
-  }
+// Rows of x from `row` on, as many as are multiplied at a time: returns the first behind them. In all of the block's
+// dynamic shared memory, which then holds nothing else. asked: what ask_mma returned, or 0.
+__device__ __forceinline__ int multiply_mma(const Instruction& in, int row, int rows, uint32_t asked) {
+  const int count = min(rows - row, mma_rows_max(MmaRoom()));
+  const MmaUnits units(in, count);
+  const MmaPart part = part_of(in, units, row, count);
+  if (part.begin >= part.end) return row + count;
+  if (in.matrix[0].form == Form::kBF16) return multiply_kind<MmaPlain, MmaPlainHalf>(in, row, count, part.rows, asked);
+  return multiply_kind<MmaSplit<false>, MmaSplit<true>>(in, row, count, part.rows, asked);
 }
 
 template <class Kind>
-__device__ __forceinline__ void ask_kind(const Instruction& in, const MmaUnits& units, const MmaPart& part) {
+__device__ __forceinline__ uint32_t ask_kind(const Instruction& in, const MmaUnits& units, const MmaPart& part,
+                                             uint32_t most) {
   MmaFeed<Kind> feed(in, units, part);
-  for (uint32_t i = 0; i < feed.room.depth; ++i) feed.ask();
+  const uint32_t count = min(feed.room.depth, most);
+  for (uint32_t i = 0; i < count; ++i) feed.ask();
+  return count;
 }
-// The first weights that the warp will multiply, as groups of copies, at most two; what lies before the ring is not
-// touched.
-__device__ __noinline__ void ask_mma(const Instruction& in, int rows) {
+// The first weights that the warp will multiply, as groups of copies, at most `most`, whose number it returns: of two,
+// what lies before MmaRoom().before() is not touched.
+__device__ __noinline__ uint32_t ask_mma(const Instruction& in, int rows, uint32_t most) {
   is_shared(&in);
-  const MmaUnits units(in);
-  const MmaPart part = part_of(in, 0, min(rows, mma_rows_max(MmaRoom())));
-  if (part.begin >= part.end) return;
+  const int count = min(rows, mma_rows_max(MmaRoom()));
+  const MmaUnits units(in, count);
+  const MmaPart part = part_of(in, units, 0, count);
+  if (part.begin >= part.end) return 0;
   if (in.matrix[0].form == Form::kBF16) {
-    ask_kind<MmaPlain>(in, units, part);
-  } else {
-    ask_kind<MmaSplit>(in, units, part);
+    return units.halves ? ask_kind<MmaPlainHalf>(in, units, part, most) : ask_kind<MmaPlain>(in, units, part, most);
   }
+  return units.halves ? ask_kind<MmaSplit<true>>(in, units, part, most)
+                      : ask_kind<MmaSplit<false>>(in, units, part, most);
 }
 
 // What a block is the first to need of a product's weights, to the second level of cache.
 __device__ __forceinline__ void fetch_units(const Instruction& in, int rows) {
   constexpr int kLines = 2;  // of a thread
-  const MmaUnits units(in);
-  const MmaPart part = part_of(in, 0, min(rows, 8 * kMmaTiles));
+  const int rows_at_once = min(rows, 8 * kMmaTiles);
+  const MmaUnits units(in, rows_at_once);
+  const MmaPart part = part_of(in, units, 0, rows_at_once);
   int left = kLines, before = 0;
   for (int i = 0; i < in.matrices && left > 0; ++i) {
     const Matrix& matrix = in.matrix[i];
-    const int log2 = units.each_log2(), count = (matrix.rows + (1 << log2) - 1) >> log2;
+    const int log2 = units.each_log2(), count = units.units_of(matrix);
     const int begin = max(part.begin - before, 0), end = min(part.end - before, count);
     if (!units.pairs) before += count;
     if (begin >= end) continue;
