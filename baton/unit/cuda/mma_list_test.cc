@@ -96,7 +96,7 @@ TEST(MmaList, ProductsHandTheirRowsOn) {
                                          scaled(2, 5, 600),      // with another norm: a kPrepare
                                          between(square, 3, 6),  // behind others
                                          heads,
-                                         between(square, 1, 7),  // what a product made is overwritten: a kPrepare
+                                         between(square, 1, 7),  // what a product made is written over: a kPrepare
                                          between(product({matrix(Form::kBF16, 64)}), 7, 8)};
   const auto list = *mma_list(step);
   const auto with = with_planes(list, 1 << 20);
@@ -131,6 +131,20 @@ TEST(MmaList, ProductsHandTheirRowsOn) {
   EXPECT_EQ(at(1).next_scales, 500u);
   EXPECT_EQ(at(0).next_scales, 0u);
   for (const size_t i : {3u, 4u, 5u, 8u}) EXPECT_EQ(at(i).next, 0u) << i;
+}
+
+// What another instruction has written over is not what a product made.
+TEST(MmaList, RowsThatAreWrittenOverAreNotHandedOn) {
+  Instruction first = product({matrix(Form::kBF16, 1024)}), second = product({matrix(Form::kBF16, 64)}), heads;
+  heads.what = Do::kHeads;
+  second.x = first.outs[0];
+  for (const bool over : {false, true}) {
+    heads.out2 = over ? first.outs[0] : 0;
+    const std::vector<Instruction> step = {first, heads, second};
+    const auto with = with_planes(*mma_list(step), 4096);
+    EXPECT_EQ(with.size(), over ? 5u : 4u);
+    EXPECT_EQ(with[1].next != 0, !over);
+  }
 }
 
 // Rows that are no whole spans are made by nobody but a kPrepare.
