@@ -5,11 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <functional>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <thread>
 
 #include "baton/bridge/bridge.h"
 #include "tests/support/fake_state.h"
@@ -41,6 +46,7 @@ class Shared final : public SequenceState {
   std::vector<std::pair<size_t, uint64_t>> damaged;  // segment, row
   std::atomic<uint64_t> writes{0};
   bool shares = true;
+  std::function<Status(size_t segment, RowRange rows)> on_write;
 
  private:
   Status read_rows(size_t segment, const Dims&, RowRange rows, std::byte* out) const override {
@@ -48,6 +54,7 @@ class Shared final : public SequenceState {
   }
   Status write_rows(size_t segment, const Dims& dims, RowRange rows, const std::byte* in) override {
     ++writes;
+    if (on_write) BATON_OK(on_write(segment, rows));
     const uint64_t row_bytes = row_bytes_of(shape().segments[segment].dtype, dims[2]);
     std::vector<std::byte> changed(in, in + rows.count * row_bytes);
     for (const auto& [where, row] : damaged) {
@@ -237,6 +244,50 @@ TEST_F(Moves, ByACrewTellTheFirstError) {
   }
   EXPECT_GT(damages, 0u);
   EXPECT_GT(numbers, 0u);
+}
+
+// Of two writes at a time that fail the later rows' ends last, and what the other said stays. A sender whose views stay
+// lets several write at a time.
+TEST_F(Moves, ByACrewTellTheFirstErrorThoughTheNextComesLater) {
+  const FakeLayout layout = fake_layout(moved_program(), kMoved, {{0, 1, 2}, DType::kF16});
+  // The recurrent parts of a layer, which a crew moves.
+  const auto& segments = from_.shape().segments;
+  const auto size = [](const Segment& segment) { return dims_at(segment, kMoved); };
+  const auto largest = std::max_element(segments.begin(), segments.end(), [&](const Segment& a, const Segment& b) {
+    return size(a)[0] * size(a)[1] * size(a)[2] < size(b)[0] * size(b)[1] * size(b)[2];
+  });
+  const auto many = static_cast<size_t>(largest - segments.begin());
+  Crew crew(4);
+  int met = 0;
+  for (int again = 0; again < 5; ++again) {
+    Shared to(layout);
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<uint64_t> entered;  // rows of the first two of a segment that has many pieces
+    bool told = false;
+    to.on_write = [&](size_t segment, RowRange rows) -> Status {
+      std::unique_lock lock(mutex);
+      if (segment != many || entered.size() == 2) return {};
+      const size_t own = entered.size();
+      entered.push_back(rows.first);
+      changed.notify_all();
+      if (!changed.wait_for(lock, std::chrono::seconds(5), [&] { return entered.size() == 2; })) return {};
+      if (entered[own] < entered[1 - own]) {
+        told = true;
+        changed.notify_all();
+        return fail(Code::kDevice, "the first");
+      }
+      changed.wait_for(lock, std::chrono::seconds(5), [&] { return told; });
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      return fail(Code::kDevice, "the second");
+    };
+    const auto moved = move_state(Showing(from_, SequenceState::kAllViews), to, &crew);
+    if (moved) continue;  // one came alone
+    EXPECT_EQ(moved.error().message, "the first");
+    ++met;
+  }
+  EXPECT_GT(met, 0);
 }
 
 // A segment of values that the receiver's type keeps nothing of comes before what is wrong behind it.
