@@ -131,8 +131,13 @@ void make_barrier(uint32_t at, uint32_t arrivals) {
 }
 void arrive(uint32_t at, uint32_t count) { current_block->arrive(at, count, {}); }
 void arrive_behind_copies(uint32_t at) {
-  current_block->arrive(at, 1, std::exchange(current_thread->copies, {}));
-  current_thread->ends.clear();
+  // Those of ended groups, which it would wait for as well, stay as they are until their group is waited for.
+  std::vector<Copy>& copies = current_thread->copies;
+  const auto first =
+      copies.begin() + static_cast<std::ptrdiff_t>(current_thread->ends.empty() ? 0 : current_thread->ends.back());
+  std::vector<Copy> own(first, copies.end());
+  copies.erase(first, copies.end());
+  current_block->arrive(at, 1, std::move(own));
 }
 void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   if (to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0) die("copies what is not aligned");

@@ -60,6 +60,7 @@ inline void __syncwarp(uint32_t mask = 0xffffffffu) {
   baton::fiber::meet_lanes("__syncwarp", mask, nullptr, [](void* const*, uint32_t) {});
 }
 inline void __threadfence() {}
+inline void __threadfence_block() {}
 
 namespace baton::fiber {
 
