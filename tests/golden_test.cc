@@ -212,12 +212,17 @@ std::vector<int32_t> heldout_ids(const std::filesystem::path& tokenizer_folder,
     std::ifstream stream(path, std::ios::binary);
     return std::string((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   };
-  auto spec = tokenizer_spec_from_json(read(tokenizer_folder / "tokenizer.json"), "");
-  EXPECT_TRUE(spec) << spec.error().message;
+  const auto none = [](const std::filesystem::path& path, const Error& error) {
+    ADD_FAILURE() << path << ": " << error.message;
+    return std::vector<int32_t>();
+  };
+  const std::filesystem::path tokenizer_file = tokenizer_folder / "tokenizer.json";
+  auto spec = tokenizer_spec_from_json(read(tokenizer_file), "");
+  if (!spec) return none(tokenizer_file, spec.error());
   auto tokenizer = Tokenizer::create(std::move(*spec));
-  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+  if (!tokenizer) return none(tokenizer_file, tokenizer.error());
   auto ids = tokenizer->encode(read(text_file), false);
-  EXPECT_TRUE(ids) << ids.error().message;
+  if (!ids) return none(text_file, ids.error());
   return *ids;
 }
 
