@@ -150,6 +150,21 @@ TEST(CudaMmaKernels, ManyOutputs) {
   check({kPlain, 9, 256, {17000}, Prologue::kRms, 256, Epilogue::kNone, Gelu::kErf, 5});
 }
 
+// Of many columns the rows of x come span by span, each to the place of one that all warps are done with; of many
+// outputs again for each round. By copies in bulk, and by those that cards before capability 9.0 have.
+TEST(CudaMmaKernels, SpansTakeTurns) {
+  for (const bool bulk : {true, false}) {
+    SCOPED_TRACE(bulk);
+    kCopiesInBulk = bulk;
+    check({kPlain, 40, 1408, {1200}, Prologue::kRms, 1408, Epilogue::kNone, Gelu::kErf, 3});
+    check({kCoded, 64, 1024, {2200}, Prologue::kRms, 1024, Epilogue::kAdd, Gelu::kErf, 7});
+    check({kPlain, 20, 4480, {40}, Prologue::kRms, 4480});
+    check({kCoded, 3, 8448, {20}, Prologue::kNone, 0, Epilogue::kAdd});
+    check({kPlain, 64, 4352, {70, 70}, Prologue::kRms, 4352, Epilogue::kSwiGlu, Gelu::kErf, 2});
+  }
+  kCopiesInBulk = true;
+}
+
 // Products of which each hands its rows on: a gate and an up, a down, and three that take what is there then: with a
 // norm, with the same norm but a matrix of another form, and without one.
 class Handed {

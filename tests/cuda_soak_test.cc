@@ -168,6 +168,12 @@ class CudaSoak : public testing::TestWithParam<Setting> {
     }
     std::vector<float> out(seats.size() * static_cast<size_t>(model_->program.output_width));
     ASSERT_TRUE(card_->step_on(seats, out, {}, {}));
+    // All of them are the same sequence.
+    for (const Draws& drawn : draws) {
+      ASSERT_TRUE(drawn.status) << drawn.status.error().message;
+      ASSERT_EQ(drawn.ids.size(), 1u);
+      ASSERT_EQ(drawn.ids[0].id, draws[0].ids[0].id);
+    }
   }
   void play(uint64_t number, steady_clock::duration time) {
     const size_t seats = GetParam().exact ? 6 : 4;  // more share tensor cores

@@ -124,6 +124,7 @@ void Block::run() {
     baton_fiber_switch(&scheduler_, thread.stack_pointer);
     current_thread = nullptr;
   }
+  for (const auto& [at, phase] : phases_) phase.check();
   free_stacks().push_back(stacks);
   current_block = nullptr;
 }
@@ -217,18 +218,31 @@ int Block::meet_some(const char* kind, uint32_t barrier, uint32_t count, int val
   return at.result;
 }
 
+void Block::make_barrier(uint32_t at, uint32_t arrivals, unsigned char* memory) {
+  if (phases_.contains(at)) die("makes a barrier where there is one");
+  std::memcpy(memory, &Phase::kBytes, sizeof(Phase::kBytes));
+  Phase& phase = phases_[at];
+  phase.arrivals = phase.missing = arrivals;
+  phase.memory = memory;
+}
+
+Phase& Block::phase_at(uint32_t at, const char* what) {
+  const auto found = phases_.find(at);
+  if (found == phases_.end()) die(what, "where no barrier was made");
+  found->second.check();
+  return found->second;
+}
+
 void Block::copy_in_bulk(uint32_t at, const Copy& copy) {
-  const auto found = phases.find(at);
-  if (found == phases.end() || found->second.expected < copy.bytes) die("copies in bulk what no barrier expects");
-  found->second.expected -= copy.bytes;
-  found->second.copies.push_back(copy);
+  Phase& phase = phase_at(at, "copies in bulk");
+  if (phase.expected < copy.bytes) die("copies in bulk what no barrier expects");
+  phase.expected -= copy.bytes;
+  phase.copies.push_back(copy);
   aside_ = 0;
 }
 
 void Block::arrive(uint32_t at, uint32_t count, std::vector<Copy> copies, uint32_t bytes) {
-  const auto found = phases.find(at);
-  if (found == phases.end()) die("arrives where no barrier was made");
-  Phase& phase = found->second;
+  Phase& phase = phase_at(at, "arrives");
   if (count > phase.missing) die("arrives at a barrier that expects nobody more");
   phase.missing -= count;
   phase.expected += bytes;
@@ -240,9 +254,7 @@ void Block::arrive(uint32_t at, uint32_t count, std::vector<Copy> copies, uint32
 }
 
 bool Block::has_ended(uint32_t at, uint32_t parity) {
-  const auto found = phases.find(at);
-  if (found == phases.end()) die("waits where no barrier was made");
-  Phase& phase = found->second;
+  Phase& phase = phase_at(at, "waits");
   if (phase.missing == 0 && phase.expected == 0 && phase.ended % 2 == parity) {
     for (const Copy& copy : phase.copies) copy.come();
     phase.copies.clear();

@@ -50,12 +50,19 @@ struct Copy {
   }
 };
 
-// A barrier in shared memory.
+// A barrier in shared memory, 8 bytes, which nobody may write to as to other memory while the block lives.
 struct Phase {
+  static constexpr uint64_t kBytes = 0xba44'1e44'0f0f'4e11;
+
   uint32_t arrivals = 0, missing = 0;
   uint32_t ended = 0;     // phases
   uint32_t expected = 0;  // bytes that copies in bulk have not been asked for yet
   std::vector<Copy> copies;
+  unsigned char* memory = nullptr;
+
+  void check() const {
+    if (std::memcmp(memory, &kBytes, sizeof(kBytes)) != 0) die("writes values where a barrier is");
+  }
 };
 
 struct Thread {
@@ -76,6 +83,7 @@ class Block {
 
   int meet_block(const char* kind, int value);
   int meet_some(const char* kind, uint32_t barrier, uint32_t count, int value);
+  void make_barrier(uint32_t at, uint32_t arrivals, unsigned char* memory);
   void arrive(uint32_t at, uint32_t count, std::vector<Copy> copies, uint32_t bytes = 0);
   void copy_in_bulk(uint32_t at, const Copy& copy);
   bool has_ended(uint32_t at, uint32_t parity);
@@ -84,7 +92,6 @@ class Block {
   void look_again();
 
   const Options& options;
-  std::map<uint32_t, Phase> phases;  // by address
 
  private:
   // Lanes of a warp at a collective.
@@ -100,6 +107,7 @@ class Block {
   };
 
   static void begin();
+  Phase& phase_at(uint32_t at, const char* what);
   void leave(const char* waits);
   uint32_t next();
   void wake(uint32_t index);
@@ -113,6 +121,7 @@ class Block {
   std::deque<uint32_t> ready_;
   std::vector<std::array<Gather, 8>> warps_;
   std::array<Barrier, 16> barriers_;  // the first is of all
+  std::map<uint32_t, Phase> phases_;  // by address
   uint64_t aside_ = 0;                // looks at barriers in vain since anybody came to go on
   uint64_t looks_ = 0;                // at the memory of others
   uint32_t alive_ = 0;

@@ -127,7 +127,7 @@ void copies_wait(size_t left) {
 
 void make_barrier(uint32_t at, uint32_t arrivals) {
   if (at % 8 != 0) die("a barrier that is not aligned");
-  current_block->phases[at] = {arrivals, arrivals, 0, 0, {}};
+  current_block->make_barrier(at, arrivals, shared_pointer(at));
 }
 void arrive(uint32_t at, uint32_t count) { current_block->arrive(at, count, {}); }
 void arrive_behind_copies(uint32_t at) {

@@ -6,58 +6,12 @@
 #pragma once
 
 #include "baton/unit/cuda/kernels/conv.cuh"
+#include "baton/unit/cuda/kernels/delta_unit.cuh"
 #include "baton/unit/cuda/kernels/device.cuh"
 #include "baton/unit/cuda/kernels/ptx.cuh"
 #include "baton/unit/cuda/mixers_geometry.h"
 
 namespace baton::cuda {
-
-// In shared memory: what a token brings, as it comes.
-struct DeltaToken {
-  float q[kDeltaKeyDimMax], k[kDeltaKeyDimMax], v[4 * kGroupColumns];
-  float beta, decay;
-};
-struct DeltaShared {
-  DeltaToken token[2];
-  alignas(16) float sums[2][kThreads / 32][kGroupColumns];  // of each warp: S^T k, S^T q
-  float4 squares[kThreads / 32];                            // likewise: k k, q q, k q
-};
-
-// Of a head and the columns of a unit.
-struct DeltaUnit {
-  int run, head, key_head, column, columns;
-
-  DeltaUnit() = default;
-  __device__ DeltaUnit(const Op& op, int unit, int groups) {
-    const int wide = groups * kGroupColumns, parts = (op.value_dim + wide - 1) / wide;
-    column = unit % parts * wide;
-    columns = min(wide, op.value_dim - column);
-    head = unit / parts % op.heads;
-    run = unit / parts / op.heads;
-    key_head = key_head_of(op, head);
-  }
-  __device__ static int count(const Op& op, int runs, int groups) {
-    const int wide = groups * kGroupColumns;
-    return (op.value_dim + wide - 1) / wide * op.heads * runs;
-  }
-  // The first of the value heads that share a key head.
-  __device__ bool leads(const Op& op) const {
-    return op.head_map == HeadMap::kGrouped ? head % (op.heads / op.kv_heads) == 0 : head < op.kv_heads;
-  }
-  __device__ int channels(const Op& op) const { return 2 * op.key_dim + columns; }
-  // Of the op's input: the channel that is the unit's channel c, queries first, then keys, then values.
-  __device__ int channel(const Op& op, int c) const {
-    const int keys = op.kv_heads * op.key_dim;
-    if (c < op.key_dim) return key_head * op.key_dim + c;
-    if (c < 2 * op.key_dim) return keys + key_head * op.key_dim + c - op.key_dim;
-    return 2 * keys + head * op.value_dim + column + c - 2 * op.key_dim;
-  }
-  __device__ float* place(const Op& op, DeltaToken& token, int c) const {
-    if (c < op.key_dim) return token.q + c;
-    if (c < 2 * op.key_dim) return token.k + c - op.key_dim;
-    return token.v + c - 2 * op.key_dim;
-  }
-};
 
 __device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
@@ -124,30 +78,44 @@ struct DeltaPart {
           *at = j == 0 ? value[i].x : j == 1 ? value[i].y : j == 2 ? value[i].z : value[i].w;
         });
   }
-  // Sums over this warp's rows of the state, with keys and queries as they come: to `shared`.
   __device__ __forceinline__ void sum(const float (&keys)[kRows], const float (&queries)[kRows],
-                                      DeltaShared& shared) const {
-    float4 by_keys = make_float4(0, 0, 0, 0), by_queries = by_keys, squares = by_keys;
+                                      DeltaSums& sums) const {
+    sum_columns(keys, queries, sums.columns);
+    if (warp() < 4) sum_squares(keys, queries, sums.squares[warp()]);
+  }
+  // Sums over this warp's rows of the state, with keys and queries as they come. Lanes 4, 8, 16 apart are added in that
+  // order; of what they add each keeps half, and so one of eight sums in the end.
+  __device__ __forceinline__ void sum_columns(const float (&keys)[kRows], const float (&queries)[kRows],
+                                              float (*columns)[kThreads / 32][kGroupColumns]) const {
+    float4 by_keys = make_float4(0, 0, 0, 0), by_queries = by_keys;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       add(by_keys, value[i], keys[i]);
       add(by_queries, value[i], queries[i]);
-      squares.x = fmaf(keys[i], keys[i], squares.x);
-      squares.y = fmaf(queries[i], queries[i], squares.y);
-      squares.z = fmaf(keys[i], queries[i], squares.z);
     }
+    const bool second = (lane() & 4) != 0, upper = (lane() & 8) != 0, odd = (lane() & 16) != 0;
+    const float x = keep(second, by_keys.x, by_queries.x, 4), y = keep(second, by_keys.y, by_queries.y, 4);
+    const float z = keep(second, by_keys.z, by_queries.z, 4), w = keep(second, by_keys.w, by_queries.w, 4);
+    const float even_one = keep(upper, x, z, 8), odd_one = keep(upper, y, w, 8);
+    columns[second ? 1 : 0][warp()][lane() % 4 * 4 + (upper ? 2 : 0) + (odd ? 1 : 0)] =
+        keep(odd, even_one, odd_one, 16);
+  }
+  // Of keys and queries.
+  __device__ __forceinline__ static void sum_squares(const float (&keys)[kRows], const float (&queries)[kRows],
+                                                     float (&to)[4]) {
+    float squares[3] = {};
 #pragma unroll
-    for (int o = 4; o < 32; o *= 2) {
-      add_lane(by_keys, o);
-      add_lane(by_queries, o);
-      squares.x += __shfl_xor_sync(kAll, squares.x, o);
-      squares.y += __shfl_xor_sync(kAll, squares.y, o);
-      squares.z += __shfl_xor_sync(kAll, squares.z, o);
+    for (int i = 0; i < kRows; ++i) {
+      squares[0] = fmaf(keys[i], keys[i], squares[0]);
+      squares[1] = fmaf(queries[i], queries[i], squares[1]);
+      squares[2] = fmaf(keys[i], queries[i], squares[2]);
     }
-    if (lane() >= 4) return;
-    *reinterpret_cast<float4*>(&shared.sums[0][warp()][lane() * 4]) = by_keys;
-    *reinterpret_cast<float4*>(&shared.sums[1][warp()][lane() * 4]) = by_queries;
-    if (lane() == 0) shared.squares[warp()] = squares;
+    const bool second = (lane() & 4) != 0, upper = (lane() & 8) != 0;
+    const float outer = keep(second, squares[0], squares[2], 4);
+    const float inner = squares[1] + __shfl_xor_sync(kAll, squares[1], 4);
+    float own = keep(upper, outer, inner, 8);
+    own += __shfl_xor_sync(kAll, own, 16);
+    if ((lane() & 19) == 0) to[(second ? 2 : 0) + (upper ? 1 : 0)] = own;  // the last is nothing's
   }
   __device__ __forceinline__ void change(const float (&keys)[kRows], float decay, const float (&by)[4]) {
 #pragma unroll
@@ -166,11 +134,9 @@ struct DeltaPart {
     sum.z = fmaf(of.z, by, sum.z);
     sum.w = fmaf(of.w, by, sum.w);
   }
-  __device__ __forceinline__ static void add_lane(float4& sum, int other) {
-    sum.x += __shfl_xor_sync(kAll, sum.x, other);
-    sum.y += __shfl_xor_sync(kAll, sum.y, other);
-    sum.z += __shfl_xor_sync(kAll, sum.z, other);
-    sum.w += __shfl_xor_sync(kAll, sum.w, other);
+  // This and the other lane's sum of `first`, or of `second` where the lane is an upper one.
+  __device__ __forceinline__ static float keep(bool upper, float first, float second, int other) {
+    return (upper ? second : first) + __shfl_xor_sync(kAll, upper ? first : second, other);
   }
 };
 
@@ -190,10 +156,14 @@ __device__ __forceinline__ void group_sums(const float (*sums)[kGroupColumns], f
 struct DeltaFactors {
   float key, query, both;
 
-  __device__ __forceinline__ DeltaFactors(const Op& op, float keys, float queries, float products) {
-    key = rsqrtf(keys + op.eps);
-    query = rsqrtf((queries + op.eps) * static_cast<float>(op.key_dim));
-    both = products * query;
+  // Of what four warps summed.
+  __device__ __forceinline__ DeltaFactors(const Op& op, const float (*squares)[4]) {
+    float4 of[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of[i] = *reinterpret_cast<const float4*>(squares[i]);
+    key = rsqrtf((of[0].x + of[1].x) + (of[2].x + of[3].x) + op.eps);
+    query = rsqrtf(((of[0].y + of[1].y) + (of[2].y + of[3].y) + op.eps) * static_cast<float>(op.key_dim));
+    both = ((of[0].z + of[1].z) + (of[2].z + of[3].z)) * query;
   }
   // Of a column what keys are added to the state by, from S^T k and S^T q; and what comes out: with state S' behind the
   // token S'^T q = decay S^T q + (k q) by. So the state is read once.
@@ -206,16 +176,11 @@ struct DeltaFactors {
 };
 
 // Behind a barrier behind sum(), of this thread's four columns.
-__device__ __forceinline__ void delta_columns(const Op& op, const DeltaShared& shared, const float (&v)[4], float decay,
-                                              float beta, float (&by)[4], float (&out)[4]) {
-  float4 squares[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) squares[i] = shared.squares[warp() / 4 * 4 + i];
-  const DeltaFactors factors(op, (squares[0].x + squares[1].x) + (squares[2].x + squares[3].x),
-                             (squares[0].y + squares[1].y) + (squares[2].y + squares[3].y),
-                             (squares[0].z + squares[1].z) + (squares[2].z + squares[3].z));
-  group_sums(shared.sums[0], by);
-  group_sums(shared.sums[1], out);
+__device__ __forceinline__ void delta_columns(const DeltaFactors& factors,
+                                              const float (*columns)[kThreads / 32][kGroupColumns], const float (&v)[4],
+                                              float decay, float beta, float (&by)[4], float (&out)[4]) {
+  group_sums(columns[0], by);
+  group_sums(columns[1], out);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     by[j] = factors.by(by[j], decay, beta, v[j]);
@@ -238,14 +203,14 @@ __device__ __forceinline__ void delta_token(const Op& op, const DeltaUnit& unit,
       keys[i] = row < op.key_dim ? token.k[row] : 0.0f;
       queries[i] = row < op.key_dim ? token.q[row] : 0.0f;
     }
-    part.sum(keys, queries, shared);
+    part.sum(keys, queries, shared.sums);
   }
   meet();
   if (active) {
     float v[4], by[4], outs[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v[j] = part.column() + j < unit.columns ? token.v[part.column() + j] : 0.0f;
-    delta_columns(op, shared, v, token.decay, token.beta, by, outs);
+    delta_columns(DeltaFactors(op, shared.sums.squares), shared.sums.columns, v, token.decay, token.beta, by, outs);
     if (warp() % 4 == 0 && lane() < 4) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {

@@ -14,7 +14,8 @@ inline constexpr int kDeltaRowChannels = 2 * 128 + kGroupColumns;
 
 // In shared memory.
 struct DeltaRowShared {
-  DeltaShared sums;
+  DeltaToken token;
+  DeltaSums sums;
   float4 state[4][32 * kDeltaRowWarps];  // of threads that have columns: rows first_row() + 32 i
   float4 taps[kDeltaRowChannels];
   float old[3][kDeltaRowChannels];  // inputs before, from the oldest on
@@ -50,7 +51,7 @@ struct DeltaBringer {
   __device__ __forceinline__ void bring(const Instruction& in, const Run& run, const DeltaUnit& unit,
                                         DeltaRowShared& room) const {
     const Op& op = in.op;
-    DeltaToken& token = room.sums.token[0];
+    DeltaToken& token = room.token;
     if (has_channel(op, unit)) {
       const int channel = unit.channel(op, mine);
       const float input = value_of(in, in.x, in.x_width, kWordsX, channel, run);
@@ -106,8 +107,8 @@ struct DeltaOfRow {
     float keys[4], queries[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      keys[i] = of_row(op, room.sums.token[0].k, i);
-      queries[i] = of_row(op, room.sums.token[0].q, i);
+      keys[i] = of_row(op, room.token.k, i);
+      queries[i] = of_row(op, room.token.q, i);
     }
     part.sum(keys, queries, room.sums);
   }
@@ -115,11 +116,11 @@ struct DeltaOfRow {
   __device__ __forceinline__ static uint32_t finish(const Instruction& in, const Run& run, const DeltaUnit& unit,
                                                     const DeltaRowShared& room) {
     const Op& op = in.op;
-    const DeltaToken& token = room.sums.token[0];
+    const DeltaToken& token = room.token;
     const float4 from = *reinterpret_cast<const float4*>(&token.v[Part::column()]);
     const float v[4] = {from.x, from.y, from.z, from.w}, decay = token.decay;
     float by[4], out[4];
-    delta_columns(op, room.sums, v, decay, token.beta, by, out);
+    delta_columns(DeltaFactors(op, room.sums.squares), room.sums.columns, v, decay, token.beta, by, out);
     // Each of the warps writes every fourth column.
     const uint32_t j = warp() % 4;
     uint32_t done = 0;

@@ -60,6 +60,14 @@ class Meeting {
   uint32_t target_ = 0;
 };
 
+// All threads of a block: behind it what other blocks wrote before they arrived is seen; or, with null, what its own
+// did.
+__device__ __forceinline__ void wait_for_blocks(const Meeting* meeting) {
+  if (meeting == nullptr) return meet();
+  is_shared(meeting);
+  meeting->wait();
+}
+
 namespace {
 
 // A pass of few runs is read from there: kernels ask for it everywhere.

@@ -1,5 +1,6 @@
-// The kernel that runs a list of instructions in one launch for many rows: products on tensor cores. While blocks wait
-// for others they ask for the first weights of the product that comes next, and the second level of cache for all.
+// The kernel that runs a list of instructions in one launch for many rows: products on tensor cores. Before blocks wait
+// for others they fetch the weights of the product that comes next to the second level of cache, and find out what
+// their part of it is.
 #include "baton/unit/cuda/kernels/delta_many.cuh"
 #include "baton/unit/cuda/kernels/list.cuh"
 #include "baton/unit/cuda/kernels/products_mma.cuh"
@@ -7,8 +8,8 @@
 namespace baton::cuda {
 namespace {
 
-constexpr int kAskAhead = 5;  // instructions, of which the first product's weights are asked for
-static_assert(kAskAhead < kInstructionsKept);
+constexpr int kFetchAhead = 5;  // instructions, of which the first product's weights are fetched
+static_assert(kFetchAhead < kInstructionsKept);
 
 // What a block has of a launch: in shared memory, so that nothing but the number of an instruction lives in the kernel
 // while it calls a function, which would have to put as many registers away for each of its threads.
@@ -16,8 +17,7 @@ struct TogetherKept {
   unsigned char instructions[kInstructionsKept][sizeof(Instruction)];
   unsigned char pass_at[sizeof(Pass)];
   Meeting meeting;
-  int asked;             // the last product whose weights were asked for
-  uint32_t asked_steps;  // of it
+  int fetched;  // the last product whose weights were fetched
 
   __device__ __forceinline__ Instruction& in(int i) {
     return *reinterpret_cast<Instruction*>(instructions[i & (kInstructionsKept - 1)]);
@@ -25,15 +25,10 @@ struct TogetherKept {
   __device__ __forceinline__ const Pass& pass() const { return *reinterpret_cast<const Pass*>(pass_at); }
   __device__ __forceinline__ int rows(int i) { return rows::count_of(in(i), pass()); }
 };
-static_assert(sizeof(TogetherKept) <= kMmaKeptBytes && sizeof(Instruction) % 16 == 0 && sizeof(Pass) % 8 == 0 &&
-              sizeof(Pass) / 8 <= kThreads);
+static_assert(sizeof(TogetherKept) + sizeof(SpanBarriers) <= kMmaKeptBytes && sizeof(Instruction) % 16 == 0 &&
+              sizeof(Pass) % 8 == 0 && sizeof(Pass) / 8 <= kThreads);
 
 // Apart, so that the products have all registers.
-__device__ __noinline__ void conv_delta_of_many(const Instruction& in, const Pass& pass, unsigned char* shared) {
-  is_shared(&in);
-  DeltaOfMany(in, pass, static_cast<int>(gridDim.x), *reinterpret_cast<DeltaMany*>(shared))
-      .run(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
-}
 __device__ __noinline__ void conv_delta_of_any(const Instruction& in, const Pass& pass, unsigned char* shared) {
   is_shared(&in);
   do_conv_delta(in, pass, blockIdx.x, gridDim.x, shared);
@@ -46,33 +41,23 @@ __device__ __noinline__ void other_of_many(TogetherKept& kept, int i, Address pa
   run_other<false>(in, kept.pass(), pass, shared);
 }
 
-// Behind instruction i, which is not the last: all blocks meet.
-__device__ __noinline__ void meet_behind(TogetherKept& kept, int i, Address list, int count) {
+// Behind instruction i, which is not the last: the block has done its part. Whoever needs what others did waits.
+__device__ __noinline__ void arrive_behind(TogetherKept& kept, int i, Address list, int count) {
   is_shared(&kept);
-  const int asked = kept.asked;  // before blocks meet, as one thread writes it behind that
-  // Instructions have come that were asked for before the weights of a product, which may take longer.
-  if (asked > i) {
-    copies_wait<2>();
-  } else {
-    copies_wait<0>();
-  }
+  const int fetched = kept.fetched;  // before threads meet, as one writes it behind that
+  copies_wait<0>();
   kept.meeting.arrive();
-  if (i + kInstructionsKept < count) bring(list, i + kInstructionsKept, kept.in(i + kInstructionsKept));
-  fetch_needed(kept.in(i + 1), kept.pass());
-  // What other kinds work in may reach into the ring of a card with little shared memory: no weights come there then.
-  const int reach = MmaRoom().before() >= kAttendShared ? kAskAhead : 2;
-  if (asked <= i) {
-    int ahead = i + 1;
-    while (ahead < min(i + reach, count) && kept.in(ahead).what != Do::kMultiply) ++ahead;
-    if (ahead < min(i + reach, count)) {
-      const Instruction& then = kept.in(ahead);
-      const int rows = kept.rows(ahead);
-      const uint32_t steps = ask_mma(then, rows, ahead == i + 1 ? kMmaDepth : 2);
-      fetch_units(then, rows);
-      if (threadIdx.x == 0) kept.asked = ahead, kept.asked_steps = steps;
-    }
+  if (i + kInstructionsKept < count) {
+    bring(list, i + kInstructionsKept, kept.in(i + kInstructionsKept));
+    copies_end_group();
   }
-  kept.meeting.wait();
+  fetch_needed(kept.in(i + 1), kept.pass());
+  if (fetched > i) return;
+  int ahead = i + 1;
+  while (ahead < min(i + kFetchAhead, count) && kept.in(ahead).what != Do::kMultiply) ++ahead;
+  if (ahead == min(i + kFetchAhead, count)) return;
+  fetch_units(kept.in(ahead), kept.rows(ahead));
+  if (threadIdx.x == 0) kept.fetched = ahead;
 }
 
 }  // namespace
@@ -84,28 +69,34 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_list_together(co
   if (at<const Pass>(work.pass)->stopped != 0) return;
   if (threadIdx.x < sizeof(Pass) / 8)
     reinterpret_cast<uint64_t*>(kept.pass_at)[threadIdx.x] = at<const uint64_t>(work.pass)[threadIdx.x];
-  if (threadIdx.x == 0) kept.meeting = Meeting(work.barrier), kept.asked = -1, kept.asked_steps = 0;
+  if (threadIdx.x == 0) {
+    kept.meeting = Meeting(work.barrier), kept.fetched = -1;
+    span_barriers().make();
+  }
   for (int i = 0; i < min(work.count, kInstructionsKept); ++i) bring(work.list, i, kept.in(i));
   copies_wait<0>();
   __syncthreads();
 #pragma unroll 1
   for (int i = 0;;) {
+    const Meeting* const before = i > 0 ? &kept.meeting : nullptr;
     if (kept.in(i).what == Do::kMultiply) {
 #pragma unroll 1
       for (int row = 0; row < kept.rows(i);)
-        row = multiply_mma(kept.in(i), row, kept.rows(i), row == 0 && kept.asked == i ? kept.asked_steps : 0);
-    } else if (kept.in(i).what == Do::kConvDelta) {
-      if (is_plain_delta(kept.in(i).op) && MmaRoom().before() >= kDeltaManyShared) {
-        conv_delta_of_many(kept.in(i), kept.pass(), block_shared());
-      } else {
-        conv_delta_of_any(kept.in(i), kept.pass(), block_shared());
-      }
+        row = multiply_mma(kept.in(i), row, kept.rows(i), row == 0 ? before : nullptr);
+    } else if (kept.in(i).what == Do::kConvDelta && is_plain_delta(kept.in(i).op) &&
+               dynamic_shared_bytes() >= kDeltaManyShared) {
+      do_conv_delta_of_many(kept.in(i), kept.pass(), block_shared(), before);
     } else {
-      other_of_many(kept, i, work.pass, block_shared());
+      wait_for_blocks(before);
+      if (kept.in(i).what == Do::kConvDelta) {
+        conv_delta_of_any(kept.in(i), kept.pass(), block_shared());
+      } else {
+        other_of_many(kept, i, work.pass, block_shared());
+      }
     }
     if (work.times != 0 && blockIdx.x == 0 && threadIdx.x == 0) at<uint64_t>(work.times)[i] = card_time();
     if (i + 1 == work.count) break;
-    meet_behind(kept, i, work.list, work.count);
+    arrive_behind(kept, i, work.list, work.count);
     ++i;
   }
   kept.meeting.leave();

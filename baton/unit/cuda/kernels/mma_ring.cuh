@@ -1,6 +1,6 @@
 // Weights on their way to the lanes that will multiply them on tensor cores: each thread has places of 16 bytes in
-// shared memory that nobody else touches, so that nobody waits for anybody. The first are asked for before the block
-// meets others: weights depend on nothing.
+// shared memory that nobody else touches, so that nobody waits for anybody. None are asked for before blocks have met:
+// what waits behind them, rows of x first, would come later than they are needed.
 #pragma once
 
 #include "baton/unit/cuda/kernels/mma_weights.cuh"
@@ -9,8 +9,7 @@
 namespace baton::cuda {
 
 inline constexpr int kMmaWarps = kThreads / 32;
-inline constexpr uint32_t kFactorBytes = kPlaneRows * sizeof(float);  // before the rows of x
-inline constexpr int kSumStride = 20;                                 // of 16 rows of weights, for the banks' sake
+inline constexpr int kSumStride = 20;  // of 16 rows of weights, for the banks' sake
 inline constexpr uint32_t kSumBytes = kMmaWarps * 8 * kSumStride * sizeof(float);  // of a tile
 
 // What blocks share out: units of 16 rows of weights, A of mma: of one matrix, or 8 of a gate and the 8 of its up.
@@ -54,6 +53,9 @@ struct MmaUnits {
   }
 };
 
+// Apart, as it is long and seldom.
+__device__ __noinline__ float gelu_apart(float x, Gelu kind) { return gelu_of(x, kind); }
+
 // What a thread puts down of a round: one output of a unit, of every `step`th row of x, and, where a product behind
 // takes them, the same values as that does (Instruction::next). What there is to know of it is read once.
 class MmaOutput {
@@ -91,22 +93,20 @@ class MmaOutput {
 
   // What is added to that of row first + i * step.
   __device__ __forceinline__ float added(int i, int rows) const {
-    return added_ != nullptr && first + i * step < rows ? added_[int64_t{i} * (step * pitch_)] : 0.0f;
+    return added_ != nullptr && first + i * step < rows ? added_[i * (step * pitch_)] : 0.0f;
   }
-  // The sum of that, and of pairs the other's. All lanes of a warp: eight have eight outputs of a row. hands_on,
+  // The sum of that, and of pairs the other's. All lanes of a warp: eight have eight outputs of a row. kHandsOn,
   // scaled: whether there are Instruction::next and next_scales.
-  __device__ __forceinline__ void put(int i, int rows, float sum, float other, float added, bool hands_on,
-                                      bool scaled) const {
-    if (epilogue_ == Epilogue::kSwiGlu) {
-      sum = silu(sum) * other;
-    } else if (epilogue_ == Epilogue::kGeGlu) {
-      sum = gelu_of(sum, gelu_) * other;
+  template <bool kPairs, bool kHandsOn>
+  __device__ __forceinline__ void put(int i, int rows, float sum, float other, float added, bool scaled) const {
+    if constexpr (kPairs) {
+      sum = (epilogue_ == Epilogue::kSwiGlu ? silu(sum) : gelu_apart(sum, gelu_)) * other;
     } else if (epilogue_ == Epilogue::kAdd) {
       sum += added;
     }
     const bool is_there = out_ != nullptr && first + i * step < rows;
-    if (is_there) out_[int64_t{i} * (step * pitch_)] = sum;
-    if (!hands_on) return;
+    if (is_there) out_[i * (step * pitch_)] = sum;
+    if constexpr (!kHandsOn) return;
     const float value = scaled ? __fmul_rn(sum, scale_) : sum, beside = __shfl_down_sync(kAll, value, 1);
     if (is_there && (of & 1) == 0) {
       const Split split = split_pair(value, beside);
@@ -172,7 +172,7 @@ struct MmaRoom {
     uint32_t spans = 1;
     while (static_cast<int>(spans) < units.spans) spans *= 2;
     if (depth == 2 && rows <= 16 &&
-        kFactorBytes + tiles * (spans * kSpanBytes + kSumBytes) + kMmaDepth * kMmaStepBytes <= all)
+        kMmaFrontBytes + tiles * (spans * kSpanBytes + kSumBytes) + kMmaDepth * kMmaStepBytes <= all)
       depth = kMmaDepth;
   }
   __device__ __forceinline__ uint32_t before() const { return all - depth * kMmaStepBytes; }  // bytes before the ring
@@ -207,12 +207,10 @@ struct MmaFeed {
     ++turn;
     copies_end_group();
   }
-  // The first steps, of which so many were asked for already.
-  __device__ __forceinline__ void begin(uint32_t asked) {
-    for (uint32_t i = 0; i < asked; ++i, ++turn) {
-      if (there()) advance();
-    }
-    for (uint32_t i = asked; i < room.depth; ++i) ask();
+  // The first steps.
+  __device__ __forceinline__ void begin() {
+#pragma unroll 1
+    for (uint32_t i = 0; i < room.depth; ++i) ask();
   }
   // Until the step that was asked for first, of those on their way, has come.
   __device__ __forceinline__ void wait() const {

@@ -3,8 +3,9 @@
 // Columns come in spans of 128, a span in quarters, of which a lane of mma has 8 columns: of bf16 matrices quarter j,
 // lane 4n + t has columns 32j + 8t..., else 32t + 8j..., so that there a lane has a group of 32 to itself. They lie
 // [span][quarter][tile of 8 rows][high, low][32 lanes] of 8 values, in memory all tiles that there may be
-// (mma_layout.h), in a block's shared memory those that it multiplies, some spans at a time; every other quarter's
-// lanes are exchanged in fours, for the banks' sake.
+// (mma_layout.h), in a block's shared memory those that it multiplies, some spans at a time, of which each comes by
+// copies of its own and makes room when it has been multiplied; every other quarter's lanes are exchanged in fours, for
+// the banks' sake.
 //
 // What becomes of a value must not depend on how many rows there are, and so not on which of these functions' copies it
 // goes through: products that are added to something are made by name (fmaf, __fmul_rn).
@@ -19,6 +20,35 @@ namespace baton::cuda {
 inline constexpr int kMmaTiles = kPlaneTiles;  // tiles of rows at a time, at most
 inline constexpr int kSpanBytes = 4 * 1024;    // of a tile
 inline constexpr int kLowBehind = 512;         // the low part of a value, behind the high one
+// Before the rows in a block's shared memory: factors of rows.
+inline constexpr uint32_t kMmaFrontBytes = kPlaneRows * sizeof(float);
+static_assert(kMmaFrontBytes % 128 == 0);
+
+// Spans have barriers, and counts of the warps that are done with them, by their numbers modulo so many: more than
+// there are slices of a product, so that whoever waits at a barrier sees all its phases.
+inline constexpr int kSpanBarriers = 32;
+// A block's, made once and never anything else: memory that holds a barrier may not be used for values before the
+// barrier is made invalid, and is not what was written there when a card has put the block aside meanwhile.
+struct SpanBarriers {
+  uint64_t full[kSpanBarriers];
+  uint32_t warps_done[kSpanBarriers];
+  uint32_t odd;  // a bit each: whether as many phases as have ended before this product are an odd number
+
+  // By one thread; followed by a meeting.
+  __device__ __forceinline__ void make() {
+#pragma unroll 4
+    for (int i = 0; i < kSpanBarriers; ++i) {
+      make_barrier(shared_address(&full[i]), 32);
+      warps_done[i] = 0;
+    }
+    odd = 0;
+    barriers_made();
+  }
+};
+__device__ __forceinline__ SpanBarriers& span_barriers() {
+  __shared__ SpanBarriers barriers;
+  return barriers;
+}
 
 __device__ __forceinline__ int lane_slot(int lane, int quarter) { return lane ^ ((quarter & 1) << 2); }
 
@@ -40,9 +70,9 @@ class PlaneColumn {
   int byte_ = 0, odd_ = 0;
 };
 
-// What a row's products are multiplied with, of its squares.
+// What a row's products are multiplied with, of its squares, where scales_products says so.
 __device__ __forceinline__ float factor_of(const Instruction& in, float squares) {
-  return scales_products(in) ? rsqrtf(quotient(squares, static_cast<float>(in.x_width)) + in.op.eps) : 1.0f;
+  return rsqrtf(quotient(squares, static_cast<float>(in.x_width)) + in.op.eps);
 }
 
 // Up to 8 * kTiles rows of a product, from `row` on, in shared memory: `stage` spans at a time, a power of two.
@@ -53,6 +83,67 @@ struct MmaRows {
   float* factors;  // what a row's products are multiplied with
   unsigned char* planes;
 
+  __device__ __forceinline__ static uint32_t barrier(int span) {
+    return shared_address(&span_barriers().full[span & (kSpanBarriers - 1)]);
+  }
+  // By a warp, when nobody reads any more what is in its place.
+  __device__ __forceinline__ void fill(int span) const {
+    const int tile = row / 8, tiles = min(kTiles, kPlaneTiles - tile);
+    const uint32_t bytes = static_cast<uint32_t>(tiles) * 1024, full = barrier(span);
+    const uint32_t to = shared_address(planes) + static_cast<uint32_t>((span & (stage - 1)) * kTiles) * kSpanBytes;
+    const unsigned char* const from =
+        at<const unsigned char>(in.scratch) + int64_t{span} * kPlaneSpanBytes + int64_t{tile} * 1024;
+    if constexpr (kCopiesInBulk) {
+      const uint32_t quarter = lane();
+      if (quarter == 0) arrive_with_bulk(full, 4 * bytes);
+      __syncwarp();
+      if (quarter >= 4) return;
+      leave_to_copies();
+      read_by_copies();
+      copy_in_bulk(to + quarter * kTiles * 1024, from + quarter * kPlaneTiles * 1024, bytes, full);
+    } else {
+#pragma unroll 1
+      for (uint32_t i = lane(); i < bytes / 4; i += 32) {
+        const uint32_t quarter = i / (bytes / 16), chunk = i - quarter * (bytes / 16);
+        copy_ahead(to + quarter * kTiles * 1024 + chunk * 16, from + quarter * kPlaneTiles * 1024 + chunk * 16);
+      }
+      arrive_behind_copies(full);
+    }
+  }
+  // The first of them.
+  __device__ __forceinline__ void fill_first() const {
+#pragma unroll 1
+    for (int span = static_cast<int>(warp()); span < min(stage, spans); span += kThreads / 32) fill(span);
+  }
+  __device__ __forceinline__ void without_factors() const {
+    if (static_cast<int>(threadIdx.x) < rows) factors[threadIdx.x] = 1.0f;
+  }
+  // Until it has come, the round being one in which all come anew; odd: SpanBarriers'.
+  __device__ __forceinline__ void wait(int span, int round, uint32_t odd) const {
+    const int number = span & (kSpanBarriers - 1), fills = (spans - number + kSpanBarriers - 1) / kSpanBarriers;
+    wait_for(barrier(span), (static_cast<uint32_t>(round * fills + span / kSpanBarriers) + (odd >> number)) & 1);
+  }
+  // What is odd behind so many rounds.
+  __device__ __forceinline__ uint32_t odd_behind(int rounds, uint32_t odd) const {
+    const uint32_t all = (spans / kSpanBarriers & 1) != 0 ? ~0u : 0u, more = (1u << spans % kSpanBarriers) - 1;
+    return (rounds & 1) != 0 ? odd ^ all ^ more : odd;
+  }
+  // By a warp that is done with it, one of so many: the last of them asks for the one that takes its place.
+  __device__ __forceinline__ void leave(int span, int warps) const {
+    const int next = span + stage;
+    if (next >= spans) return;
+    __syncwarp();
+    uint32_t is_last = 0;
+    if (lane() == 0) {
+      uint32_t* const done = &span_barriers().warps_done[span & (kSpanBarriers - 1)];
+      __threadfence_block();
+      is_last = atomicAdd(done, 1u) + 1 == static_cast<uint32_t>(warps) ? 1 : 0;
+      if (is_last != 0) *done = 0;
+      __threadfence_block();
+    }
+    if (__shfl_sync(kAll, is_last, 0) != 0) fill(next);
+  }
+
   // A lane's 8 columns of a row of the first tile; the second tile's are 64 places behind, low parts 32.
   __device__ __forceinline__ const uint4* quarter(int span, int quarter) const {
     return reinterpret_cast<const uint4*>(planes) + ((span & (stage - 1)) * 4 + quarter) * kTiles * 64 +
@@ -60,63 +151,41 @@ struct MmaRows {
   }
   __device__ __forceinline__ int rows_of_tiles() const { return (rows + 7) & ~7; }
 
-  // A warp has every 16th. Followed by a meeting.
-  __device__ __forceinline__ void find_factors() const {
+  // A warp has every 16th; followed by a meeting. between(): when the first squares have been asked for.
+  template <class Between>
+  __device__ __forceinline__ void find_factors(Between between) const {
     constexpr int kEach = kTiles < 2 ? 1 : kTiles / 2;
     const int count = scales_products(in) ? kSquaresOfSpan / 4 * spans : 0;
     const float4* const squares = at<const float4>(in.scratch + squares_behind(spans)) + row * count;
-    float sums[kEach] = {};
-#pragma unroll 1
-    for (int i = static_cast<int>(lane()); i < count; i += 32) {
-      float4 fours[kEach];
+    float4 fours[kEach];
+    const auto ask = [&](int i) {
 #pragma unroll
       for (int k = 0; k < kEach; ++k)
         fours[k] = squares[min(static_cast<int>(warp()) + k * (kThreads / 32), rows - 1) * count + i];
+    };
+    float sums[kEach] = {};
+    const auto add = [&] {
 #pragma unroll
       for (int k = 0; k < kEach; ++k) sums[k] += (fours[k].x + fours[k].y) + (fours[k].z + fours[k].w);
+    };
+    const int first = static_cast<int>(lane());
+    if (count > 0) ask(min(first, count - 1));
+    between();
+    if (count == 0) return without_factors();
+    if (first < count) add();
+#pragma unroll 1
+    for (int i = first + 32; i < count; i += 32) {
+      ask(i);
+      add();
     }
+    float own = 0;
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
       const float sum = warp_sum(sums[k]);
-      const int r = static_cast<int>(warp()) + k * (kThreads / 32);
-      if (r < rows && lane() == 0) factors[r] = factor_of(in, sum);
+      if (static_cast<int>(lane()) == k) own = sum;
     }
-  }
-
-  // Spans from `first` on, as many as are here at a time, and factors with the first. Followed by a meeting.
-  __device__ __forceinline__ void bring(int first, bool factors_too) const {
-    constexpr int kChunks = kTiles * 64;  // of 16 bytes, of a quarter
-    const int count = min(stage, spans - first) * 4 * kChunks, tile = row / 8;
-    const unsigned char* const from = at<const unsigned char>(in.scratch) + int64_t{first} * kPlaneSpanBytes;
-    const auto chunk_at = [&](int i) {
-      const int quarter = i / kChunks, chunk = i % kChunks;
-      return from + (quarter * kPlaneTiles + min(tile + chunk / 64, kPlaneTiles - 1)) * 1024 + chunk % 64 * 16;
-    };
-    if constexpr (kTiles <= 2) {
-      // Not by copies, behind which all weights that are on their way would have to come, too.
-      constexpr int kAtOnce = 4;
-      uint4* const to = reinterpret_cast<uint4*>(planes);
-#pragma unroll 1
-      for (int before = 0; before < count; before += kAtOnce * kThreads) {
-        const int i = before + static_cast<int>(threadIdx.x);
-        uint4 chunks[kAtOnce];
-#pragma unroll
-        for (int k = 0; k < kAtOnce; ++k)
-          chunks[k] = *reinterpret_cast<const uint4*>(chunk_at(min(i + k * kThreads, count - 1)));
-        if (factors_too && before == 0) find_factors();
-#pragma unroll
-        for (int k = 0; k < kAtOnce; ++k) {
-          if (i + k * kThreads < count) to[i + k * kThreads] = chunks[k];
-        }
-      }
-      return;
-    }
-    const uint32_t to = shared_address(planes);
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) copy_ahead(to + i * 16, chunk_at(i));
-    copies_end_group();
-    if (factors_too) find_factors();
-    copies_wait<0>();
+    const int r = static_cast<int>(warp() + lane() * (kThreads / 32));
+    if (lane() < kEach && r < rows) factors[r] = factor_of(in, own);
   }
 };
 

@@ -75,7 +75,7 @@ struct MmaPlain {
   template <int kTiles>
   static __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const MmaLines&, const unsigned char* own,
                                                   const MmaRows<kTiles, kGroups>& x, int span, int step) {
-#pragma unroll
+#pragma unroll 1
     for (int k = 0; k < 2; ++k) {
       uint32_t words[2][4];
 #pragma unroll

@@ -142,6 +142,21 @@ __device__ __forceinline__ void copy_in_bulk(uint32_t to, const void* from, uint
       : "memory");
 #endif
 }
+// Of what many blocks read.
+__device__ __forceinline__ void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+#endif
+}
+// Its copies in bulk read what the thread has seen others write. (For both kinds of memory at a time it would be a
+// fence of the whole card.)
+__device__ __forceinline__ void read_by_copies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
 // What threads wrote before is over when copies in bulk take its place.
 __device__ __forceinline__ void leave_to_copies() {
 #if __CUDA_ARCH__ >= 900

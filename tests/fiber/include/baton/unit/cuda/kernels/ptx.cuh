@@ -52,6 +52,10 @@ inline void arrive_with_bulk(uint32_t barrier, uint32_t bytes) { fiber::arrive_w
 inline void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, Policy) {
   fiber::copy_in_bulk(to, from, bytes, barrier);
 }
+inline void copy_in_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  fiber::copy_in_bulk(to, from, bytes, barrier);
+}
+inline void read_by_copies() {}
 inline void leave_to_copies() {}
 
 inline uint4 load_through(Address from, bool valid) {
