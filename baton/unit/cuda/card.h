@@ -126,6 +126,10 @@ class Stream {
   Status zero(Address at, uint64_t bytes) { return fill(at, 0, bytes); }
   // `grid` blocks (in x; at least 1) of `threads`; `argument` is copied.
   Status launch(std::string_view kernel, uint32_t grid, uint32_t threads, uint32_t shared_bytes, const void* argument);
+  // The same of a kernel that begins with begin_behind (kernels/ptx.cuh): where card and driver can, it begins while
+  // the one before it on the stream ends, for which it waits itself.
+  Status launch_ahead(std::string_view kernel, uint32_t grid, uint32_t threads, uint32_t shared_bytes,
+                      const void* argument);
   // As many blocks as run at once (Card::facts().processors), which may wait for each other.
   Status launch_together(std::string_view kernel, uint32_t threads, uint32_t shared_bytes, const void* argument);
   // Until all that was asked before is done. Errors of that work come here, or at any function behind it: kDevice, and

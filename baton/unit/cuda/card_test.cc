@@ -179,9 +179,10 @@ TEST_F(CardTest, LaunchesByName) {
   ASSERT_TRUE(stream->launch("test_add", 1, 32, 0, &work));
   ASSERT_TRUE(stream->launch("test_add", 1, 32, 200 * 1024, &work)) << "shared memory is asked for";
   ASSERT_TRUE(stream->launch_together("test_add", 32, 0, &work));
+  ASSERT_TRUE(stream->launch_ahead("test_add", 1, 32, 0, &work));
   ASSERT_TRUE(stream->copy_out(pinned->data(), values->address(), 16));
   ASSERT_TRUE(stream->wait());
-  EXPECT_EQ(reinterpret_cast<float*>(pinned->data())[3], 7.5f);
+  EXPECT_EQ(reinterpret_cast<float*>(pinned->data())[3], 10.0f);
   EXPECT_EQ(*card().blocks_of("test_add", 512, 100 * 1024), 1u);
 
   const Status unknown = stream->launch("test_subtract", 1, 32, 0, &work);

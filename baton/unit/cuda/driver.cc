@@ -19,6 +19,11 @@ struct Finder {
     function = reinterpret_cast<Function*>(dlsym(library, name));
     if (function == nullptr && missing == nullptr) missing = name;
   }
+  // That older drivers have not.
+  template <class Function>
+  void find_newer(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(dlsym(library, name));
+  }
 };
 
 void find_devices(Finder& in, Driver& driver) {
@@ -75,6 +80,7 @@ void find_work(Finder& in, Driver& driver) {
   in.find(driver.function_set_attribute, "cuFuncSetAttribute");
   in.find(driver.function_blocks, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   in.find(driver.launch, "cuLaunchKernel");
+  in.find_newer(driver.launch_plan, "cuLaunchKernelEx");
   in.find(driver.launch_together, "cuLaunchCooperativeKernel");
   in.find(driver.capture_begin, "cuStreamBeginCapture_v2");
   in.find(driver.capture_end, "cuStreamEndCapture");

@@ -105,6 +105,20 @@ struct PeerCopy {
   size_t row_bytes = 0, rows = 0, planes = 1;
 };
 
+// How a kernel is launched, with one trait beside the usual.
+struct LaunchTrait {
+  enum : int32_t { kAhead = 6 };  // it may begin before the kernel before it is over, for which it waits itself
+  int32_t id = kAhead, unused = 0, value = 1;
+  unsigned char more[60] = {};
+};
+struct LaunchPlan {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1, block_x = 1, block_y = 1, block_z = 1, shared_bytes = 0;
+  Handle stream = nullptr;
+  LaunchTrait* traits = nullptr;
+  unsigned trait_count = 0;
+};
+static_assert(sizeof(LaunchTrait) == 72 && sizeof(LaunchPlan) == 56);
+
 struct Driver {
   bool emulated = false;
   DriverCode (*init)(unsigned flags);
@@ -164,6 +178,8 @@ struct Driver {
   DriverCode (*launch)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                        unsigned block_y, unsigned block_z, unsigned shared_bytes, Handle stream, void** arguments,
                        void** extra);
+  // None before CUDA 11.8.
+  DriverCode (*launch_plan)(const LaunchPlan* plan, Handle function, void** arguments, void** extra) = nullptr;
   DriverCode (*launch_together)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                                 unsigned block_y, unsigned block_z, unsigned shared_bytes, Handle stream,
                                 void** arguments);

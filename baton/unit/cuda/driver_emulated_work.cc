@@ -267,6 +267,14 @@ DriverCode launch(Handle function, unsigned grid_x, unsigned grid_y, unsigned gr
   return launch_any(function, uint64_t{grid_x} * grid_y * grid_z, uint64_t{block_x} * block_y * block_z, shared_bytes,
                     stream, arguments);
 }
+DriverCode launch_plan(const LaunchPlan* plan, Handle function, void** arguments, void**) {
+  BATON_BEGIN_IN_CONTEXT("launch");
+  const bool ahead = plan->trait_count == 1 && plan->traits->id == LaunchTrait::kAhead && plan->traits->value == 1;
+  if (!ahead) return kInvalidValue;
+  return launch_any(function, uint64_t{plan->grid_x} * plan->grid_y * plan->grid_z,
+                    uint64_t{plan->block_x} * plan->block_y * plan->block_z, plan->shared_bytes, plan->stream,
+                    arguments);
+}
 DriverCode launch_together(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                            unsigned block_y, unsigned block_z, unsigned shared_bytes, Handle stream, void** arguments) {
   BATON_BEGIN_IN_CONTEXT("launch_together");
@@ -344,6 +352,7 @@ void fill_work(Driver& driver) {
   driver.function_set_attribute = function_set_attribute;
   driver.function_blocks = function_blocks;
   driver.launch = launch;
+  driver.launch_plan = launch_plan;
   driver.launch_together = launch_together;
   driver.capture_begin = capture_begin;
   driver.capture_end = capture_end;

@@ -70,14 +70,14 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
     const MixerLaunches launches = mixer_launches(instruction, pass, facts.processors);
     for (int32_t i = 0; i < launches.count; ++i) {
       const MixerLaunch& one = launches.each[i];
-      BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
+      BATON_OK(stream.launch_ahead(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
     }
     return {};
   }
   if (instruction.what == Do::kTile) {
     const TileGeometry tiles = tile_geometry(instruction, rows, facts.capability, facts.processors);
     for (const TileLaunch& one : tiles.launches())
-      BATON_OK(stream.launch(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
+      BATON_OK(stream.launch_ahead(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
     return {};
   }
   if (instruction.what == Do::kMultiply) {
@@ -85,8 +85,8 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
     BATON_CHECK(list.feed.set > 0);  // limits.h
     return stream.launch("baton_list", facts.processors, kThreads + kFeederThreads, feed_bytes(list.feed), &list);
   }
-  return stream.launch(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads,
-                       shared_bytes_of(instruction), &work);
+  return stream.launch_ahead(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads,
+                             shared_bytes_of(instruction), &work);
 }
 
 uint32_t shared_bytes_of(const Instruction& instruction) {

@@ -112,6 +112,25 @@ Status Stream::launch(std::string_view kernel, uint32_t grid, uint32_t threads, 
   });
 }
 
+Status Stream::launch_ahead(std::string_view kernel, uint32_t grid, uint32_t threads, uint32_t shared_bytes,
+                            const void* argument) {
+  constexpr uint32_t kCan = 90;  // compute capability
+  BATON_TRY(const Handle function, card_->parts_->function(kernel, shared_bytes));
+  void* arguments[] = {const_cast<void*>(argument)};
+  LaunchTrait ahead;
+  const LaunchPlan plan = {.grid_x = grid,
+                           .block_x = threads,
+                           .shared_bytes = shared_bytes,
+                           .stream = handle_,
+                           .traits = &ahead,
+                           .trait_count = 1};
+  return card_->parts_->run(kernel, 0, [&](const Driver& d) {
+    if (d.launch_plan == nullptr || card_->facts_.capability < kCan)
+      return d.launch(function, grid, 1, 1, threads, 1, 1, shared_bytes, handle_, arguments, nullptr);
+    return d.launch_plan(&plan, function, arguments, nullptr);
+  });
+}
+
 Status Stream::launch_together(std::string_view kernel, uint32_t threads, uint32_t shared_bytes, const void* argument) {
   BATON_TRY(const Handle function, card_->parts_->function(kernel, shared_bytes));
   void* arguments[] = {const_cast<void*>(argument)};

@@ -7,6 +7,7 @@ namespace baton::cuda {
   extern "C" __global__ void __launch_bounds__(kAttendTileThreads, 2)         \
       baton_attend_tile_##name##_##width(const __grid_constant__ Work work) { \
     extern __shared__ __align__(128) unsigned char shared[];                  \
+    begin_behind();                                                           \
     attend_tile_block<width, bf16>(work, shared);                             \
   }
 

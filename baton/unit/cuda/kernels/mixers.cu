@@ -9,6 +9,7 @@ namespace baton::cuda {
 #define BATON_ENTRY(word, function)                                                                           \
   extern "C" __global__ void __launch_bounds__(kThreads, 1) baton_##word(const __grid_constant__ Work work) { \
     extern __shared__ __align__(128) unsigned char shared[];                                                  \
+    begin_behind();                                                                                           \
     function(work.instruction, *at<const Pass>(work.pass), blockIdx.x, gridDim.x, shared);                    \
   }
 

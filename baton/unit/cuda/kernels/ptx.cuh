@@ -164,6 +164,14 @@ __device__ __forceinline__ void leave_to_copies() {
 #endif
 }
 
+// First of all in a kernel that Stream::launch_ahead launches: the one behind it on its stream may begin when all
+// blocks of this one have, and this one goes on when all before it is over, and seen. Nothing before 9.0.
+__device__ __forceinline__ void begin_behind() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // 16 bytes, or zeros, past the first level of cache: what other blocks wrote before.
 __device__ __forceinline__ uint4 load_through(Address from, bool valid) {
   uint4 v;

@@ -9,6 +9,7 @@ namespace baton::cuda {
 #define BATON_ENTRY(word)                                                                                  \
   extern "C" __global__ void __launch_bounds__(kThreads) baton_##word(const __grid_constant__ Work work) { \
     extern __shared__ __align__(128) unsigned char shared[];                                               \
+    begin_behind();                                                                                        \
     do_##word(work.instruction, *at<const Pass>(work.pass), blockIdx.x, gridDim.x, shared);                \
   }
 
@@ -29,6 +30,7 @@ BATON_ENTRY(argmax)
 BATON_ENTRY(draw)
 
 extern "C" __global__ void __launch_bounds__(kThreads) baton_advance(const __grid_constant__ Work work) {
+  begin_behind();
   do_advance(work.pass, blockIdx.x);
 }
 

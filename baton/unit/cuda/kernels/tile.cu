@@ -7,6 +7,7 @@ namespace baton::cuda {
 #define BATON_TILE_PLAIN(name, ...)                                                                     \
   extern "C" __global__ void __launch_bounds__(kPlainThreads) name(const __grid_constant__ Work work) { \
     extern __shared__ __align__(1024) unsigned char shared[];                                           \
+    begin_behind();                                                                                     \
     tile_plain<__VA_ARGS__>(work.instruction, *at<const Pass>(work.pass), shared);                      \
   }
 
@@ -20,6 +21,7 @@ namespace baton::cuda {
   extern "C" __global__ void attributes __launch_bounds__(WideShape<__VA_ARGS__>::kThreadsAll, 1) \
       name(const __grid_constant__ Work work) {                                                   \
     extern __shared__ __align__(1024) unsigned char shared[];                                     \
+    begin_behind();                                                                               \
     BATON_TILE_WIDE_BODY(__VA_ARGS__);                                                            \
   }
 
@@ -45,6 +47,7 @@ BATON_TILE_WIDE(baton_tile_codes_64x64, , 64, 64, 8, true)
 BATON_TILE_WIDE(baton_tile_codes_cluster_64x64, BATON_CLUSTER, 64, 64, 8, true, Cut::kCluster)
 
 extern "C" __global__ void __launch_bounds__(kPlainThreads) baton_unpack(const __grid_constant__ Work work) {
+  begin_behind();
   unpack(work.instruction);
 }
 

@@ -40,6 +40,7 @@ inline void meet_feeder() { fiber::meet_some("meet_feeder", 2, kThreads + 32, 0)
 
 inline void make_barrier(uint32_t at, uint32_t arrivals) { fiber::make_barrier(at, arrivals); }
 inline void barriers_made() {}
+inline void begin_behind() {}
 inline void arrive(uint32_t at) { fiber::arrive(at); }
 inline void arrive_behind_copies(uint32_t at) { fiber::arrive_behind_copies(at); }
 inline bool has_ended(uint32_t at, uint32_t parity) { return fiber::has_ended(at, parity); }
