@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -327,6 +328,45 @@ TEST(CudaListKernel, PlainProductsHaveTheBitsOfOthers) {
   }
 }
 
+// Norms of whole rows: as the body has them, and with the bits that a block a row makes.
+TEST(CudaRowKernels, WholeRowsAreNormed) {
+  for (const int width : {516, 1024, 2048, 2564, 4100}) {
+    for (const int rows : {1, 9}) {
+      for (const bool to_bf16 : {false, true}) {
+        SCOPED_TRACE(testing::Message() << width << " values, " << rows << " rows, bf16 " << to_bf16);
+        Desk desk(3);
+        Instruction in;
+        in.what = Do::kPrepare, in.x_width = in.out_width = width, in.to_bf16 = to_bf16;
+        in.x = desk.values(rows, width);
+        desk.prologue(in, Prologue::kRms, rows, width);
+        Pass pass;
+        pass.rows = rows;
+        const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(pitch_of(width)) * (to_bf16 ? 2 : 4);
+        const auto made = [&](const std::function<void()>& body) {
+          std::memset(reinterpret_cast<void*>(in.out = desk.out(rows, width)), 0xff, to_bf16 ? bytes : 0);
+          fiber::launch({.blocks = 2, .threads = kThreads, .shared_bytes = kBeforeRows, .order = Order::kRandom}, body);
+          return std::vector<unsigned char>(reinterpret_cast<unsigned char*>(in.out),
+                                            reinterpret_cast<unsigned char*>(in.out) + bytes);
+        };
+        const auto got = made([&] { do_prepare(in, pass, blockIdx.x, gridDim.x, shared); });
+        const auto by_blocks = made([&] {
+          prepare<4>(in, rows, blockIdx.x, gridDim.x, reinterpret_cast<float*>(shared));
+          meet();
+        });
+        EXPECT_EQ(got, by_blocks);
+        const Instruction own = in;
+        in.out = desk.out(rows, width);
+        reference(in, pass);
+        for (int i = 0; i < rows * width && !to_bf16; ++i) {
+          const float* const mine = host_row(own.out, width, i / width) + i % width;
+          const float* const wanted = host_row(in.out, width, i / width) + i % width;
+          ASSERT_NEAR(*mine, *wanted, 1e-5 * (1 + std::fabs(*wanted)));
+        }
+      }
+    }
+  }
+}
+
 // That a kernel with a fault is not taken for one without.
 void launch_two_warps(const std::function<void()>& body, Order order = Order::kForward) {
   fiber::launch({.threads = 64, .shared_bytes = 4096, .order = order}, body);
@@ -378,6 +418,22 @@ TEST(CudaFibersDeathTest, WaitingForBlocksThatDoNotCome) {
                  }
                }),
                "waits for other blocks");
+}
+
+TEST(CudaFibersDeathTest, ValuesWhereABarrierIs) {
+  const auto make = [] {
+    if (threadIdx.x == 0) make_barrier(shared_address(shared + 64), 1);
+  };
+  EXPECT_DEATH(launch_two_warps([&] {
+                 make();
+                 if (threadIdx.x == 0) shared[66] = 0;
+               }),
+               "writes values where a barrier is");
+  EXPECT_DEATH(launch_two_warps([&] {
+                 make();
+                 make();
+               }),
+               "makes a barrier where there is one");
 }
 
 TEST(CudaFibersDeathTest, WritingBehindItsSharedMemory) {

@@ -16,12 +16,12 @@ class Binding {
     const Op& op = made.op;
     made.x_width = width(op.x), made.y_width = width(op.y), made.z_width = width(op.z);
     made.out_width = width(op.out), made.out2_width = width(op.out2);
-    made.x = node.from_operand        ? bindings_.operand
+    made.x = node.from_operand >= 0   ? bindings_.operand[node.from_operand]
              : made.what == Do::kPick ? address(op.x, false)
                                       : address(op.x, tail_);
     made.y = address(op.y, tail_), made.z = address(op.z, tail_);
-    made.out = node.to_operand ? bindings_.operand : address(op.out, tail_);
-    if (node.to_operand) made.out_width = made.x_width;
+    made.out = node.to_operand >= 0 ? bindings_.operand[node.to_operand] : address(op.out, tail_);
+    if (node.to_operand >= 0) made.out_width = made.x_width;
     made.out2 = address(op.out2, tail_);
     for (int32_t i = 0; i < made.matrices; ++i) made.matrix[i] = bindings_.matrix(node.matrices[i]);
     for (int32_t i = 0; i < outs_of(node); ++i) made.outs[i] = address(node.outs[i], tail_);

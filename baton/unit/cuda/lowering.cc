@@ -335,26 +335,46 @@ class Lowering {
     lowered_.body = std::move(nodes_);
   }
 
+  bool is_tiled(const Node& node) const {
+    return node.instruction.what == Do::kMultiply && staging(node.matrices[0]) != Staging::kF32;
+  }
+  // Whether the products of node i are rows of x of the node behind it, and nothing else.
+  bool hands_on(const std::vector<Node>& nodes, size_t i) const {
+    if (i + 1 >= nodes.size() || !is_tiled(nodes[i]) || !is_tiled(nodes[i + 1]) || outs_of(nodes[i]) != 1) return false;
+    const Instruction& then = nodes[i + 1].instruction;
+    const RegisterId made = nodes[i].outs[0];
+    const bool picked =
+        &nodes == &lowered_.body && std::any_of(lowered_.tail.begin(), lowered_.tail.end(), [made](const Node& node) {
+          return node.instruction.what == Do::kPick && node.instruction.op.x == made;
+        });
+    return then.prologue == Prologue::kNone && then.op.x == made && then.op.z != made && !picked &&
+           !cuda::read_later(nodes, i + 1, made, lowered_.outputs);
+  }
+
   // Products of 16-bit values and codes: an operand, and tiles.
   void divide(std::vector<Node>& nodes) {
     std::vector<Node> divided;
-    for (Node& node : nodes) {
-      if (node.instruction.what != Do::kMultiply || staging(node.matrices[0]) == Staging::kF32) {
+    bool handed = false;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      Node node = nodes[i];
+      if (!is_tiled(node)) {
         divided.push_back(node);
         continue;
       }
-      Node front = node_of(Do::kPrepare, node.instruction.op);
-      front.instruction.prologue = node.instruction.prologue;
-      front.instruction.wanted_only = node.instruction.wanted_only;
-      front.instruction.to_bf16 = front.to_operand = true;
-      front.instruction.op.z = front.instruction.op.out = -1;
-      std::copy_n(node.vectors, 4, front.vectors);
-      divided.push_back(front);
+      const auto width = lowered_.registers[static_cast<size_t>(node.instruction.op.x)].width;
+      node.from_operand = handed ? 1 : 0;
+      int32_t& widest = lowered_.operand_width[node.from_operand];
+      widest = std::max(widest, width);
+      if (!handed) divided.push_back(rounded_rows_of(node));
       node.instruction.what = Do::kTile;
       node.instruction.prologue = Prologue::kNone;
-      node.from_operand = true;
-      const auto width = lowered_.registers[static_cast<size_t>(node.instruction.op.x)].width;
-      lowered_.operand_width = std::max(lowered_.operand_width, width);
+      // Of two in a row the second does not hand on what it would have to put where its own rows are.
+      handed = !handed && hands_on(nodes, i);
+      if (handed) {
+        node.instruction.to_bf16 = true;
+        node.to_operand = 1;
+        node.outs[0] = -1;
+      }
       divided.push_back(node);
     }
     nodes = std::move(divided);

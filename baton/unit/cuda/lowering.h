@@ -23,24 +23,27 @@ enum class RowCount : uint8_t {
 };
 enum class Products : uint8_t { kBF16, kF32 };
 
+inline constexpr int32_t kOperands = 2;  // rounded rows of x of products of many rows
+
 // An instruction before its addresses are known: registers and weights by their numbers.
 struct Node {
   Instruction instruction;  // op.x, op.y, op.z, op.out, op.out2 are the registers; 0 addresses
   RegisterId outs[kMatricesMax] = {-1, -1, -1, -1};
   WeightId matrices[kMatricesMax] = {-1, -1, -1, -1};
   WeightId vectors[4] = {-1, -1, -1, -1};
-  bool from_operand = false;  // x is the operand that the node before it made
-  bool to_operand = false;    // out is
+  int32_t from_operand = -1;  // x is this one of the operands, which the node before it made
+  int32_t to_operand = -1;    // out is
   int32_t layer_done = -1;    // behind it all slots of this layer are what they will be
 };
 
 struct Lowered {
   std::vector<Register> registers;  // the Program's, and further ones
   std::vector<Node> body, tail;
-  RegisterId outputs = -1;    // of the tail; output_width wide
-  int32_t operand_width = 0;  // the widest operand; 0: none
-  int32_t experts_used = 0;   // of kExperts, the most
-  WeightId gates = -1;        // of kExperts, one of them
+  RegisterId outputs = -1;  // of the tail; output_width wide
+  // The widest of each; 0: none. The first is made by a kPrepare, the second by the product before.
+  int32_t operand_width[kOperands] = {};
+  int32_t experts_used = 0;  // of kExperts, the most
+  WeightId gates = -1;       // of kExperts, one of them
 };
 
 // `form` says what a matrix is stored as on the card.
@@ -56,7 +59,8 @@ struct Bindings {
   std::function<void(const Op&, Instruction&)> experts;
   std::vector<Address> body, tail;  // of registers: all rows, and those whose outputs are asked for; 0: not used there
   bool delta_in_chunks = false;
-  Address operand = 0, scratch = 0, ids = 0, shares = 0, inner = 0;
+  Address operand[kOperands] = {};
+  Address scratch = 0, ids = 0, shares = 0, inner = 0;
 };
 
 // The nodes' instructions with their addresses.

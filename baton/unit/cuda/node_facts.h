@@ -33,6 +33,18 @@ inline Node product(const Op& op, WeightId matrix, RegisterId x, RegisterId out)
   return node;
 }
 
+// Rounds rows of x of a product for it, to the first operand.
+inline Node rounded_rows_of(const Node& product) {
+  Node node = node_of(Do::kPrepare, product.instruction.op);
+  node.instruction.prologue = product.instruction.prologue;
+  node.instruction.wanted_only = product.instruction.wanted_only;
+  node.instruction.to_bf16 = true;
+  node.to_operand = 0;
+  node.instruction.op.z = node.instruction.op.out = -1;
+  std::copy_n(product.vectors, 4, node.vectors);
+  return node;
+}
+
 // Products and what is fused to them have their results in `outs`.
 inline bool is_product(const Node& node) {
   return node.instruction.what == Do::kMultiply || node.instruction.what == Do::kTile;

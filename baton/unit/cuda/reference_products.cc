@@ -1,4 +1,5 @@
 // Products on the host: in f32, one after the other.
+#include <algorithm>
 #include <vector>
 
 #include "baton/base/float.h"
@@ -33,7 +34,11 @@ void multiply(const Instruction& instruction, int32_t rows, const float* x) {
         float product = dot(weights, x + r * pitch);
         if (pairs) product = gated(instruction, product, dot(others, x + r * pitch));
         if (instruction.epilogue == Epilogue::kAdd) product += host_row(instruction.z, matrix.rows, r)[n];
-        host_row(instruction.outs[m], matrix.rows, r)[n] = product;
+        if (instruction.outs[m] != 0) host_row(instruction.outs[m], matrix.rows, r)[n] = product;
+        if (!instruction.to_bf16 || m > 0) continue;
+        auto* const rounded = host_at<uint16_t>(instruction.out) + int64_t{r} * pitch_of(matrix.rows);
+        if (n == 0) std::fill_n(rounded, pitch_of(matrix.rows), uint16_t{0});
+        rounded[n] = f32_to_bf16(product);
       }
     }
   }

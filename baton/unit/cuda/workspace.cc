@@ -132,10 +132,11 @@ Status Workspace::make_registers(const Lowered& few, const Lowered& many) {
 
 Status Workspace::make_scratch(const Lowered& few, const Lowered& many, const Weights& weights) {
   const auto rows = static_cast<uint64_t>(rows_max_);
-  if (many.operand_width > 0) {
-    const uint64_t bytes = static_cast<uint64_t>(pitch_of(many.operand_width)) * 2;
+  for (int32_t i = 0; i < kOperands; ++i) {
+    if (many.operand_width[i] == 0) continue;
+    const uint64_t bytes = static_cast<uint64_t>(pitch_of(many.operand_width[i])) * 2;
     // Tiles of rows are read whole.
-    BATON_TRY(bindings_.operand, take((rows + 256) * bytes, "rounded rows of a pass"));
+    BATON_TRY(bindings_.operand[i], take((rows + 256) * bytes, "rounded rows of a pass"));
   }
   uint64_t scratch = 0;
   for (const Lowered* lowered : {&few, &many}) {

@@ -88,7 +88,7 @@ struct Team {
       float v[V];
       load<V>(x + i, v);
 #pragma unroll
-      for (int k = 0; k < V; ++k) sum += kPower == 1 ? v[k] : (v[k] - from) * (v[k] - from);
+      for (int k = 0; k < V; ++k) sum = kPower == 1 ? sum + v[k] : fmaf(v[k] - from, v[k] - from, sum);
     }
     return sum_of_team<kBlock>(sum, partial);
   }
@@ -155,6 +155,21 @@ __device__ void prepare_group(const Instruction& instruction, int64_t row, int32
     rounded[i] = __float2bfloat16_rn(0.0f);
 }
 
+// Four values of a row whose norm this is the factor of.
+template <bool kBf16>
+__device__ __forceinline__ void put_normed(const Instruction& instruction, int64_t row, int32_t i,
+                                           const float (&from)[4], float factor) {
+  float by[4], v[4];
+  load<4>(at<const float>(instruction.vectors[0]) + i, by);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) v[k] = from[k] * factor * by[k];
+  if constexpr (kBf16) {
+    store<4>(at<__nv_bfloat16>(instruction.out) + row * pitch_of(instruction.x_width) + i, v);
+  } else {
+    store<4>(row_of(instruction.out, instruction.x_width, row) + i, v);
+  }
+}
+
 __device__ __forceinline__ float each_of(const Op& op, float x, float y, float factor) {
   switch (op.kind) {
     case OpKind::kSwiGlu:
@@ -199,6 +214,68 @@ __device__ inline void do_embed(const Instruction& instruction, const Pass& pass
   }
 }
 
+// Whole rows with a norm of roots of squares: four warps have a row, and what each thread reads at once it keeps. They
+// add as a block's threads would, each for four of them.
+template <bool kBf16>
+__device__ inline void prepare_rows(const Instruction& instruction, int32_t count, uint32_t block, uint32_t blocks,
+                                    float* partial) {
+  constexpr int kTeamWarps = 4, kTeams = kWarps / kTeamWarps, kEach = kWarps / kTeamWarps, kWide = 4 * kThreads;
+  const auto team = static_cast<int32_t>(warp() / kTeamWarps), own = static_cast<int32_t>(warp() % kTeamWarps);
+  const int32_t width = instruction.x_width;
+  float* const sums = partial + team * kWarps;
+  // The first of a thread of the block that this one stands in for.
+  const auto first = [&](int k) { return ((own + k * kTeamWarps) * 32 + static_cast<int32_t>(lane())) * 4; };
+  for (int32_t begin = static_cast<int32_t>(block) * kTeams; begin < count;
+       begin += static_cast<int32_t>(blocks) * kTeams) {
+    const int32_t row = min(begin + team, count - 1);
+    const float* const x = row_of(instruction.x, width, row);
+    float kept[kEach][4];
+    float sum[kEach] = {};
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) kept[k][j] = 0;
+      if (first(k) < width) rows::load<4>(x + first(k), kept[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum[k] = fmaf(kept[k][j], kept[k][j], sum[k]);
+      for (int32_t i = first(k) + kWide; i < width; i += kWide) {
+        float v[4];
+        rows::load<4>(x + i, v);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[k] = fmaf(v[j], v[j], sum[k]);
+      }
+      sum[k] = warp_sum(sum[k]);
+    }
+    meet();  // behind the readers of the sums before
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      if (lane() == 0) sums[own + k * kTeamWarps] = sum[k];
+    }
+    meet();
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) total += sums[i];
+    if (begin + team >= count) continue;
+    const float factor = 1.0f / sqrtf(total / static_cast<float>(width) + instruction.op.eps);
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      if (first(k) < width) rows::put_normed<kBf16>(instruction, row, first(k), kept[k], factor);
+      for (int32_t i = first(k) + kWide; i < width; i += kWide) {
+        float v[4];
+        rows::load<4>(x + i, v);
+        rows::put_normed<kBf16>(instruction, row, i, v, factor);
+      }
+    }
+    if constexpr (kBf16) {
+      for (int32_t i = width + own * 32 + static_cast<int32_t>(lane()); i < pitch_of(width); i += kTeamWarps * 32)
+        at<__nv_bfloat16>(instruction.out)[int64_t{row} * pitch_of(width) + i] = __float2bfloat16_rn(0.0f);
+    }
+  }
+}
+
 // Narrow groups have a warp each, wide ones and whole rows a block.
 template <int V>
 __device__ inline void prepare(const Instruction& instruction, int32_t count, uint32_t block, uint32_t blocks,
@@ -224,7 +301,14 @@ __device__ inline void do_prepare(const Instruction& instruction, const Pass& pa
   const int32_t count = rows::count_of(instruction, pass);
   float* const partial = reinterpret_cast<float*>(shared);
   const bool norm = instruction.prologue != Prologue::kNone && instruction.prologue != Prologue::kGate;
-  if (instruction.x_width % 4 == 0 && (!norm || instruction.op.width % 4 == 0)) {
+  const bool whole = instruction.op.width == instruction.x_width && instruction.op.width > rows::kWarpGroup;
+  if (instruction.prologue == Prologue::kRms && whole && instruction.x_width % 4 == 0) {
+    if (instruction.to_bf16) {
+      prepare_rows<true>(instruction, count, block, blocks, partial);
+    } else {
+      prepare_rows<false>(instruction, count, block, blocks, partial);
+    }
+  } else if (instruction.x_width % 4 == 0 && (!norm || instruction.op.width % 4 == 0)) {
     prepare<4>(instruction, count, block, blocks, partial);
   } else {
     prepare<1>(instruction, count, block, blocks, partial);
