@@ -93,22 +93,24 @@ struct MmaRows {
     const uint32_t to = shared_address(planes) + static_cast<uint32_t>((span & (stage - 1)) * kTiles) * kSpanBytes;
     const unsigned char* const from =
         at<const unsigned char>(in.scratch) + int64_t{span} * kPlaneSpanBytes + int64_t{tile} * 1024;
-    if constexpr (kCopiesInBulk) {
-      const uint32_t quarter = lane();
-      if (quarter == 0) arrive_with_bulk(full, 4 * bytes);
-      __syncwarp();
-      if (quarter >= 4) return;
-      leave_to_copies();
-      read_by_copies();
-      copy_in_bulk(to + quarter * kTiles * 1024, from + quarter * kPlaneTiles * 1024, bytes, full);
-    } else {
+    if (!kCopiesInBulk) return fill_by_lanes(to, from, bytes, full);
+    const uint32_t quarter = lane();
+    if (quarter == 0) arrive_with_bulk(full, 4 * bytes);
+    __syncwarp();
+    if (quarter >= 4) return;
+    leave_to_copies();
+    read_by_copies();
+    copy_in_bulk(to + quarter * kTiles * 1024, from + quarter * kPlaneTiles * 1024, bytes, full);
+  }
+  // By copies of 16 bytes each.
+  __device__ __forceinline__ void fill_by_lanes(uint32_t to, const unsigned char* from, uint32_t bytes,
+                                                uint32_t full) const {
 #pragma unroll 1
-      for (uint32_t i = lane(); i < bytes / 4; i += 32) {
-        const uint32_t quarter = i / (bytes / 16), chunk = i - quarter * (bytes / 16);
-        copy_ahead(to + quarter * kTiles * 1024 + chunk * 16, from + quarter * kPlaneTiles * 1024 + chunk * 16);
-      }
-      arrive_behind_copies(full);
+    for (uint32_t i = lane(); i < bytes / 4; i += 32) {
+      const uint32_t quarter = i / (bytes / 16), chunk = i - quarter * (bytes / 16);
+      copy_ahead(to + quarter * kTiles * 1024 + chunk * 16, from + quarter * kPlaneTiles * 1024 + chunk * 16);
     }
+    arrive_behind_copies(full);
   }
   // The first of them.
   __device__ __forceinline__ void fill_first() const {
