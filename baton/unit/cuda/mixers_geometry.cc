@@ -65,8 +65,10 @@ void add_delta(MixerLaunches& launches, const Instruction& instruction, const Pa
   const int64_t count = delta_chunks(pass);
   if (!chunks || count == 0) return;
   add(launches, "baton_delta_prepare", count * op.heads, INT32_MAX, kDeltaPrepareThreads, kDeltaPrepareShared);
-  add(launches, "baton_delta_chunks", int64_t{pass.runs} * op.heads * kDeltaSplits, INT32_MAX, kDeltaChunksThreads,
-      kDeltaChunksShared);
+  const int64_t heads = int64_t{pass.runs} * op.heads;
+  const bool narrow = heads * (op.value_dim / 16) <= processors;
+  add(launches, narrow ? "baton_delta_chunks_16" : "baton_delta_chunks_32", heads * (op.value_dim / (narrow ? 16 : 32)),
+      INT32_MAX, kDeltaChunksThreads, kDeltaChunksShared);
 }
 
 }  // namespace

@@ -79,9 +79,9 @@ inline constexpr int32_t kAttendTileRows = 64;
 inline constexpr uint32_t kAttendTileThreads = 128;
 // Values of a head in its shared memory; what a head lacks is zero.
 BATON_BOTH inline int32_t attend_tile_width(const Op& op) { return op.width <= 64 ? 64 : op.width <= 128 ? 128 : 256; }
-// Queries, keys, values of 64 rows.
+// Queries, keys, values of 64 rows, from a multiple of 1024 on.
 BATON_BOTH inline uint32_t attend_tile_shared(const Op& op) {
-  return 3 * 64 * 2 * static_cast<uint32_t>(attend_tile_width(op));
+  return 3 * 64 * 2 * static_cast<uint32_t>(attend_tile_width(op)) + 1024;
 }
 // The tile of query rows of the block that comes at `order` of `tiles`: the last tiles see the most, and come first; of
 // a few blocks, which all run at once, a long one and a short one share a processor.
@@ -156,11 +156,10 @@ BATON_BOTH inline RowTile delta_chunk(const Pass& pass, int32_t index) {
   return {};
 }
 // In two kernels: what a chunk of a head is on its own, all of them at once, and then chunk after chunk, of
-// kDeltaSplits parts of a state's columns each. Between them, in scratch, of each chunk and head what delta_chunk.cuh
-// says.
-inline constexpr int32_t kDeltaSplits = 4;
-inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 98 * 1024;
-inline constexpr uint32_t kDeltaChunksThreads = 256, kDeltaChunksShared = 136 * 1024;
+// parts of a state's columns each: 16 where there are then no more blocks than processors, else 32. Between them, in
+// scratch, of each chunk and head what delta_chunk.cuh says.
+inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 99 * 1024;
+inline constexpr uint32_t kDeltaChunksThreads = 256, kDeltaChunksShared = 137 * 1024;
 inline constexpr uint64_t kDeltaChunkBytes = 4 * 64 * 128 * 4 + 64 * 64 * 4 + 128;
 // Whether prompts go in chunks; the rest goes token by token.
 BATON_BOTH inline bool in_chunks(const Instruction& instruction) {

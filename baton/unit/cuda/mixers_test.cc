@@ -455,8 +455,11 @@ TEST(MixersGeometry, KernelsByTypeWidthAndRuns) {
 
   in.what = Do::kDelta, in.op.key_dim = in.op.value_dim = 128;
   EXPECT_EQ(kernels(mixer_launches(in, decode, 132)), Names{"baton_delta"});
-  EXPECT_EQ(kernels(mixer_launches(in, prompt, 132)), (Names{"baton_delta_prepare", "baton_delta_chunks"}));
+  EXPECT_EQ(kernels(mixer_launches(in, prompt, 132)), (Names{"baton_delta_prepare", "baton_delta_chunks_16"}));
   EXPECT_EQ(mixer_launches(in, prompt, 132).each[0].grid, 16u);
+  EXPECT_EQ(mixer_launches(in, prompt, 132).each[1].grid, 64u);
+  EXPECT_EQ(kernels(mixer_launches(in, prompt, 63))[1], "baton_delta_chunks_32") << "more blocks than processors";
+  EXPECT_EQ(mixer_launches(in, prompt, 63).each[1].grid, 32u);
   EXPECT_GE(mixer_scratch_bytes(in, 100, 1, 227 * 1024), uint64_t{2} * 8 * kDeltaChunkBytes);
   EXPECT_EQ(mixer_scratch_bytes(in, 100, 1, 99 * 1024), 0u) << "a card without room for chunks";
   in.scratch = 0;

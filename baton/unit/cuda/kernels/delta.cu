@@ -10,11 +10,17 @@ extern "C" __global__ void __launch_bounds__(kDeltaPrepareThreads, 2)
   delta_prepare_block(work, shared);
 }
 
-extern "C" __global__ void __launch_bounds__(kDeltaChunksThreads, 1)
-    baton_delta_chunks(const __grid_constant__ Work work) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  begin_behind();
-  delta_chunks_block(work, shared);
-}
+#define BATON_DELTA_CHUNKS(columns)                                     \
+  extern "C" __global__ void __launch_bounds__(kDeltaChunksThreads, 1)  \
+      baton_delta_chunks_##columns(const __grid_constant__ Work work) { \
+    extern __shared__ __align__(128) unsigned char shared[];            \
+    begin_behind();                                                     \
+    delta_chunks_block<columns>(work, shared);                          \
+  }
+
+BATON_DELTA_CHUNKS(32)
+BATON_DELTA_CHUNKS(16)
+
+#undef BATON_DELTA_CHUNKS
 
 }  // namespace baton::cuda

@@ -42,15 +42,18 @@ __device__ __forceinline__ void store_pair(unsigned char* to, uint32_t half, int
   *reinterpret_cast<uint32_t*>(word + half) = split.low;
 }
 
+inline constexpr int kSquarePitch =
+    68;  // f32 of a row of a matrix [64][64]: fours of them lie at multiples of 16 bytes
+
 // In shared memory of the first kernel.
 struct DeltaPrepare {
   unsigned char keys[2 * kWideHalf];     // pairs; later exp(G) k
   unsigned char queries[2 * kWideHalf];  // later values
   union {
-    float lower[64][65];                      // L; above its diagonal, blocks of products
+    float lower[64][kSquarePitch];            // L; above its diagonal, blocks of products
     unsigned char solution[2 * kSquareHalf];  // T
   };
-  float inverse[64][65];                              // of I + L
+  float inverse[64][kSquarePitch];                    // of I + L
   float gates[64], running[64], beta[64], grown[64];  // g, G, exp(G)
 };
 static_assert(sizeof(DeltaPrepare) <= kDeltaPrepareShared);
@@ -62,18 +65,23 @@ class DeltaPreparation {
                               DeltaPrepare& room)
       : in_(in), room_(room), to_(to), head_(head), first_row_(run.first_row + tile.offset), rows_(tile.count) {
     key_head_ = key_head_of(in.op, head);
-    warp_row_ = static_cast<int>(warp()) % 4 * 16;
+    // Later rows are more to do: of the warps that share a quarter of a processor one has few where the other has many.
+    const int quarter = static_cast<int>(warp()) % 4;
+    warp_row_ = (warp() < 4 ? quarter : 3 - quarter) * 16;
     row_ = warp_row_ + static_cast<int>(lane()) / 4;
     pair_ = static_cast<int>(lane()) % 4 * 2;
   }
 
   __device__ void run() {
+    load_gates();
     normalise();
-    sum_gates();
+    Values values;
+    load_values(values);
     __syncthreads();
+    sum_gates();
     grams();
     __syncthreads();
-    scale_rows();
+    scale_rows(values);
     invert();
     for (int i = static_cast<int>(threadIdx.x); i < 64 * 32; i += static_cast<int>(kDeltaPrepareThreads)) {
       const int row = i / 32, column = i % 32 * 2;
@@ -87,32 +95,41 @@ class DeltaPreparation {
  private:
   __device__ const float* inputs(int row) const { return row_of(in_.x, in_.x_width, first_row_ + row); }
 
-  // q / |q| / sqrt(key_dim) and k / |k|; each warp has 8 rows.
+  // q / |q| / sqrt(key_dim) and k / |k|; each warp has 8 rows, which it reads at once.
   __device__ void normalise() {
-    const float scale = 1.0f / sqrtf(static_cast<float>(kChunkDim));
-    const int column = static_cast<int>(lane()) * 4;
-    for (int row = static_cast<int>(warp()) * 8; row < static_cast<int>(warp()) * 8 + 8; ++row) {
-      const float* const x = inputs(row) + key_head_ * kChunkDim + column;
-      const float4 none = make_float4(0, 0, 0, 0);
-      const float4 q = row < rows_ ? *reinterpret_cast<const float4*>(x) : none;
-      const float4 k = row < rows_ ? *reinterpret_cast<const float4*>(x + in_.op.kv_heads * kChunkDim) : none;
-      const float q_sum = warp_sum(fmaf(q.x, q.x, fmaf(q.y, q.y, fmaf(q.z, q.z, q.w * q.w))));
-      const float k_sum = warp_sum(fmaf(k.x, k.x, fmaf(k.y, k.y, fmaf(k.z, k.z, k.w * k.w))));
-      const float q_factor = scale / sqrtf(q_sum + in_.op.eps), k_factor = 1.0f / sqrtf(k_sum + in_.op.eps);
-      store_pair<16>(room_.queries, kWideHalf, row, column, q.x * q_factor, q.y * q_factor);
-      store_pair<16>(room_.queries, kWideHalf, row, column + 2, q.z * q_factor, q.w * q_factor);
-      store_pair<16>(room_.keys, kWideHalf, row, column, k.x * k_factor, k.y * k_factor);
-      store_pair<16>(room_.keys, kWideHalf, row, column + 2, k.z * k_factor, k.w * k_factor);
+    constexpr int kEach = 8;
+    const float scale = rsqrtf(static_cast<float>(kChunkDim));
+    const int column = static_cast<int>(lane()) * 4, first = static_cast<int>(warp()) * kEach;
+    float4 queries[kEach], keys[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      queries[i] = keys[i] = make_float4(0, 0, 0, 0);
+      if (first + i >= rows_) continue;
+      const float* const x = inputs(first + i) + key_head_ * kChunkDim + column;
+      queries[i] = *reinterpret_cast<const float4*>(x);
+      keys[i] = *reinterpret_cast<const float4*>(x + in_.op.kv_heads * kChunkDim);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      put_normed(room_.queries, first + i, column, queries[i], scale);
+      put_normed(room_.keys, first + i, column, keys[i], 1.0f);
     }
   }
+  __device__ void put_normed(unsigned char* tile, int row, int column, const float4& v, float scale) const {
+    const float sum = warp_sum(fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, v.w * v.w))));
+    const float factor = scale * rsqrtf(sum + in_.op.eps);
+    store_pair<16>(tile, kWideHalf, row, column, v.x * factor, v.y * factor);
+    store_pair<16>(tile, kWideHalf, row, column + 2, v.z * factor, v.w * factor);
+  }
 
+  __device__ void load_gates() {
+    const int row = static_cast<int>(threadIdx.x);
+    if (row >= 64) return;
+    room_.gates[row] = row < rows_ ? delta_gate(in_, first_row_ + row, head_) : 0.0f;
+    room_.beta[row] = row < rows_ ? delta_beta(in_, first_row_ + row, head_) : 0.0f;
+  }
   __device__ void sum_gates() {
     const int row = static_cast<int>(threadIdx.x);
-    if (row < 64) {
-      room_.gates[row] = row < rows_ ? delta_gate(in_, first_row_ + row, head_) : 0.0f;
-      room_.beta[row] = row < rows_ ? delta_beta(in_, first_row_ + row, head_) : 0.0f;
-    }
-    __syncthreads();
     if (row >= 64) return;
     float sum = 0;
     for (int i = 0; i <= row; ++i) sum += room_.gates[i];
@@ -141,90 +158,119 @@ class DeltaPreparation {
         multiply_pairs(sums[2 * n + 1], a_high, a_low, b_high + 2, b_low + 2);
       }
     }
+    __syncthreads();  // running sums are there
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_ + 8 * half, seen = of_keys ? row : row + 1;
+      const float running = room_.running[row], by = of_keys ? room_.beta[row] : 1.0f;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = row_ + 8 * half, column = 8 * n + pair_;
-        const float first = masked(sums[n][2 * half], row, column, of_keys);
-        const float second = masked(sums[n][2 * half + 1], row, column + 1, of_keys);
+      for (int n = 0; n < 8; ++n) {
+        const int column = 8 * n + pair_;
+        const float2 before = *reinterpret_cast<const float2*>(room_.running + column);
+        const float first = column < seen ? sums[n][2 * half] * decay(running - before.x) * by : 0.0f;
+        const float second = column + 1 < seen ? sums[n][2 * half + 1] * decay(running - before.y) * by : 0.0f;
         if (of_keys) {
-          room_.lower[row][column] = first;
-          room_.lower[row][column + 1] = second;
+          *reinterpret_cast<float2*>(&room_.lower[row][column]) = make_float2(first, second);
         } else {
           store_pair<8>(to_ + kChunkP, kSquareHalf, row, column, first, second);
         }
       }
     }
   }
-  __device__ float masked(float product, int row, int column, bool of_keys) const {
-    if (column > row || (of_keys && column == row)) return 0.0f;
-    const float decayed = product * expf(fminf(room_.running[row] - room_.running[column], 0.0f));
-    return of_keys ? decayed * room_.beta[row] : decayed;
+  __device__ static float decay(float gates) { return __expf(fminf(gates, 0.0f)); }
+
+  // A thread's eights of the chunk's values, asked for long before they are used.
+  struct Values {
+    static constexpr int kEights = 64 * 16 / static_cast<int>(kDeltaPrepareThreads);
+    float4 low[kEights], high[kEights];
+  };
+  __device__ static int eight_of(int k) {
+    return static_cast<int>(threadIdx.x) + k * static_cast<int>(kDeltaPrepareThreads);
+  }
+  __device__ void load_values(Values& values) const {
+    const int at = 2 * in_.op.kv_heads * kChunkDim + head_ * kChunkDim;
+#pragma unroll
+    for (int k = 0; k < Values::kEights; ++k) {
+      const int row = eight_of(k) / 16, column = eight_of(k) % 16 * 8;
+      values.low[k] = values.high[k] = make_float4(0, 0, 0, 0);
+      if (row >= rows_) continue;
+      const auto* const from = reinterpret_cast<const float4*>(inputs(row) + at + column);
+      values.low[k] = from[0], values.high[k] = from[1];
+    }
   }
 
   // Queries and keys with their decays go to scratch; keys stay as exp(G) k, values come in place of queries.
-  __device__ void scale_rows() {
-    const int values = 2 * in_.op.kv_heads * kChunkDim + head_ * kChunkDim;
+  __device__ void scale_rows(const Values& values) {
     const float last = room_.running[63];
-    for (int i = static_cast<int>(threadIdx.x); i < 64 * 16; i += static_cast<int>(kDeltaPrepareThreads)) {
-      const int row = i / 16, column = i % 16 * 8;
-      const uint32_t at = piece_at<16>(row, i % 16);
-      const float grown = room_.grown[row], left = expf(fminf(last - room_.running[row], 0.0f));
-      float value[8] = {};
-      if (row < rows_) {
-        const auto* const from = reinterpret_cast<const float4*>(inputs(row) + values + column);
-        const float4 low = from[0], high = from[1];
-        value[0] = low.x, value[1] = low.y, value[2] = low.z, value[3] = low.w;
-        value[4] = high.x, value[5] = high.y, value[6] = high.z, value[7] = high.w;
-      }
 #pragma unroll
-      for (int word = 0; word < 4; ++word) {
-        float first, second;
-        join_pair(split_at(room_.queries, at, word), first, second);
-        put(to_ + kChunkQ, at, word, split_pair(first * grown, second * grown));
-        join_pair(split_at(room_.keys, at, word), first, second);
-        put(to_ + kChunkK, at, word, split_pair(first * left, second * left));
-        put(room_.keys, at, word, split_pair(first * grown, second * grown));
-        put(room_.queries, at, word, split_pair(value[2 * word], value[2 * word + 1]));
-      }
+    for (int k = 0; k < Values::kEights; ++k) {
+      const int row = eight_of(k) / 16;
+      const uint32_t at = piece_at<16>(row, eight_of(k) % 16);
+      const float grown = room_.grown[row], left = decay(last - room_.running[row]);
+      const Eight queries = eight_at(room_.queries, at), keys = eight_at(room_.keys, at);
+      const float4 low = values.low[k], high = values.high[k];
+      put(to_ + kChunkQ, at, queries, grown);
+      put(to_ + kChunkK, at, keys, left);
+      put(room_.keys, at, keys, grown);
+      put(room_.queries, at, {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}}, 1.0f);
     }
   }
-  __device__ static Split split_at(const unsigned char* tile, uint32_t at, int word) {
-    Split split;
-    split.high = *reinterpret_cast<const uint32_t*>(tile + at + 4 * word);
-    split.low = *reinterpret_cast<const uint32_t*>(tile + kWideHalf + at + 4 * word);
-    return split;
+  // A piece of a tile of pairs.
+  struct Eight {
+    float v[8];
+  };
+  __device__ static Eight eight_at(const unsigned char* tile, uint32_t at) {
+    const uint4 high = *reinterpret_cast<const uint4*>(tile + at);
+    const uint4 low = *reinterpret_cast<const uint4*>(tile + kWideHalf + at);
+    Eight of;
+    join_pair({high.x, low.x}, of.v[0], of.v[1]);
+    join_pair({high.y, low.y}, of.v[2], of.v[3]);
+    join_pair({high.z, low.z}, of.v[4], of.v[5]);
+    join_pair({high.w, low.w}, of.v[6], of.v[7]);
+    return of;
   }
-  __device__ static void put(unsigned char* tile, uint32_t at, int word, const Split& split) {
-    *reinterpret_cast<uint32_t*>(tile + at + 4 * word) = split.high;
-    *reinterpret_cast<uint32_t*>(tile + kWideHalf + at + 4 * word) = split.low;
+  __device__ static void put(unsigned char* tile, uint32_t at, const Eight& of, float by) {
+    Split split[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split[i] = split_pair(of.v[2 * i] * by, of.v[2 * i + 1] * by);
+    *reinterpret_cast<uint4*>(tile + at) = make_uint4(split[0].high, split[1].high, split[2].high, split[3].high);
+    *reinterpret_cast<uint4*>(tile + kWideHalf + at) =
+        make_uint4(split[0].low, split[1].low, split[2].low, split[3].low);
   }
 
-  // By blocks of 16: those of the diagonal column by column, then those below, a diagonal at a time.
+  // By blocks of 16: those of the diagonal column by column, then those below, a diagonal at a time. 64 threads have a
+  // block, each four of a row.
   __device__ void invert() {
     const int thread = static_cast<int>(threadIdx.x);
     if (thread < 64) invert_column(thread / 16 * 16, thread % 16);
     __syncthreads();
-    const int r = thread / 16, c = thread % 16;
+    const int part = thread / 64, r = thread % 64 / 4, c = thread % 4 * 4;
+#pragma unroll 1
     for (int d = 1; d < 4; ++d) {
-      for (int b = d; b < 4; ++b) {
-        float sum = 0;
-        for (int k = (b - d) * 16; k < b * 16; ++k)
-          sum = fmaf(room_.lower[b * 16 + r][k], room_.inverse[k][(b - d) * 16 + c], sum);
-        room_.lower[(b - d) * 16 + r][b * 16 + c] = sum;
+      const int below = (d + part) * 16, left = part * 16;  // of the block
+      const bool is = below < 64;
+      if (is) {
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+        for (int k = left; k < below; ++k) add_four(sum, room_.lower[below + r][k], &room_.inverse[k][left + c]);
+        *reinterpret_cast<float4*>(&room_.lower[left + r][below + c]) = sum;
       }
       __syncthreads();
-      for (int b = d; b < 4; ++b) {
-        float sum = 0;
+      if (is) {
+        float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
         for (int k = 0; k < 16; ++k)
-          sum = fmaf(room_.inverse[b * 16 + r][b * 16 + k], room_.lower[(b - d) * 16 + k][b * 16 + c], sum);
-        room_.inverse[b * 16 + r][(b - d) * 16 + c] = -sum;
-        room_.inverse[(b - d) * 16 + r][b * 16 + c] = 0;
+          add_four(sum, room_.inverse[below + r][below + k], &room_.lower[left + k][below + c]);
+        *reinterpret_cast<float4*>(&room_.inverse[below + r][left + c]) = make_float4(-sum.x, -sum.y, -sum.z, -sum.w);
+        *reinterpret_cast<float4*>(&room_.inverse[left + r][below + c]) = make_float4(0, 0, 0, 0);
       }
       __syncthreads();
     }
+  }
+  __device__ static void add_four(float4& sum, float by, const float* from) {
+    const float4 four = *reinterpret_cast<const float4*>(from);
+    sum.x = fmaf(by, four.x, sum.x), sum.y = fmaf(by, four.y, sum.y);
+    sum.z = fmaf(by, four.z, sum.z), sum.w = fmaf(by, four.w, sum.w);
   }
   __device__ void invert_column(int first, int column) {
     float x[16];

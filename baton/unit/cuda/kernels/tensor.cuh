@@ -1,6 +1,6 @@
 // Tiles of 16-bit values in shared memory, as tensor cores take them. A tile's rows are cut into pieces of 8 values,
-// which are exchanged within 8 of them, or within 4, by the row's number, so that 8 rows of one piece lie in different
-// banks.
+// which are exchanged within 8 of them, or within 4 or 2, by the row's number, so that 8 rows of one piece lie in
+// different banks.
 #pragma once
 
 #include "baton/unit/cuda/kernels/device.cuh"
@@ -8,9 +8,10 @@
 
 namespace baton::cuda {
 
-// Byte of piece `piece` of a row; rows of so many pieces, 4 or a multiple of 8.
+// Byte of piece `piece` of a row; rows of so many pieces, 2, 4 or a multiple of 8.
 template <int kPieces>
 __device__ __forceinline__ uint32_t piece_at(int row, int piece) {
+  if constexpr (kPieces == 2) return static_cast<uint32_t>(row * 2 + (piece ^ (row >> 2 & 1))) * 16;
   if constexpr (kPieces == 4) return static_cast<uint32_t>(row * 4 + (piece ^ (row >> 1 & 3))) * 16;
   return static_cast<uint32_t>(row * kPieces + ((piece & ~7) | ((piece ^ row) & 7))) * 16;
 }
