@@ -1,4 +1,5 @@
-// Attention of prompts on tensor cores: a block has 64 rows of a run and one head, a warp 16 of them. Keys come in
+// Attention of prompts on tensor cores (wgmma on 9.0, mma elsewhere): a block has 64 rows of a run and one head, a warp
+// 16 of them. Keys come in
 // tiles of a page, 64 of them, in order; a row's highest score and sums move from tile to tile, and a tile of which a
 // row sees nothing changes no bit of it, so that neighbours do not show. Queries and what scores become are rounded to
 // the type of keys and values. (Dao, "FlashAttention-2", 2023.)
@@ -6,6 +7,8 @@
 
 #include "baton/unit/cuda/kernels/attention.cuh"
 #include "baton/unit/cuda/kernels/tensor.cuh"
+#include "baton/unit/cuda/kernels/wgmma.cuh"
+#include "baton/unit/cuda/tile_layout.h"
 
 namespace baton::cuda {
 
@@ -15,10 +18,11 @@ class AttendTile {
   __device__ AttendTile(const Instruction& in, const Run& run, const RowTile& tile, int head, unsigned char* shared)
       : in_(in), pages_(at<const Address>(run.pages)), head_(head) {
     kv_head_ = head / (in.op.heads / in.op.kv_heads);
-    queries_ = shared_address(shared);
+    const uint32_t begin = shared_address(shared);
+    queries_ = (begin + 1023) & ~1023u;  // wgmma's: see tile_layout.h
     keys_ = queries_ + kTileBytes;
     values_ = keys_ + kTileBytes;
-    shared_ = shared;
+    shared_ = shared + (queries_ - begin);
     first_row_ = run.first_row + tile.offset;
     rows_ = tile.count;
     start_ = run.start + tile.offset;
@@ -34,9 +38,8 @@ class AttendTile {
     load_queries();
     for (int tile = first; tile <= last; ++tile) {
       bring(values_, in_.slot2, tile);
-      copies_wait<1>();
-      __syncthreads();
-      float scores[8][4];
+      wait_for_copies();
+      float scores[32] = {};
       multiply_keys(scores);
       __syncthreads();
       if (tile < last) {
@@ -45,8 +48,7 @@ class AttendTile {
         copies_end_group();
       }
       weigh(tile, scores);
-      copies_wait<1>();
-      __syncthreads();
+      wait_for_copies();
       add_values(scores);
       __syncthreads();
     }
@@ -55,80 +57,113 @@ class AttendTile {
   }
 
  private:
-  static constexpr int kPieces = kWidth / 8;
-  static constexpr uint32_t kTileBytes = 64 * kWidth * 2;
+  static constexpr int kPieces = kWidth / 8, kParts = kWidth / 64;
+  static constexpr uint32_t kTileBytes = 64 * kWidth * 2, kPartBytes = 64 * 64 * 2;
   static constexpr float kLog2E = 1.44269504f;
 
+  // Byte of a piece of 8 values: 64 columns of all rows lie together, as tile_layout.h has them.
+  __device__ __forceinline__ static uint32_t place(int row, int piece) {
+    return static_cast<uint32_t>(piece / 8) * kPartBytes + tile_offset(row, piece & 7);
+  }
+  // All but the last that were asked for.
+  __device__ __forceinline__ static void wait_for_copies() {
+    copies_wait<1>();
+    leave_to_copies();  // wgmma reads as they write
+    __syncthreads();
+  }
+
   // A page's keys or values; what is not there, zeros.
-  __device__ __forceinline__ void bring(uint32_t to, const Place& place, int tile) const {
-    const Address page = pages_[tile] + place.offset;
+  __device__ __forceinline__ void bring(uint32_t to, const Place& kept, int tile) const {
+    const Address page = pages_[tile] + kept.offset;
     const auto* const from =
-        at<const unsigned char>(page) + static_cast<int64_t>(kv_head_) * kPageTokens * place.row_bytes;
+        at<const unsigned char>(page) + static_cast<int64_t>(kv_head_) * kPageTokens * kept.row_bytes;
     const int there = end_ - tile * kPageTokens, pieces = (in_.op.width + 7) / 8;
 #pragma unroll 8
     for (int i = static_cast<int>(threadIdx.x); i < 64 * kPieces; i += static_cast<int>(kAttendTileThreads)) {
       const int row = i / kPieces, piece = i % kPieces;
       const bool wanted = row < there && piece < pieces;
-      copy_ahead(to + piece_at<kPieces>(row, piece), wanted ? from + row * place.row_bytes + piece * 16 : from, wanted);
+      copy_ahead(to + place(row, piece), wanted ? from + row * kept.row_bytes + piece * 16 : from, wanted);
     }
     copies_end_group();
   }
 
   __device__ __forceinline__ void load_queries() const {
+    constexpr int kStep = static_cast<int>(kAttendTileThreads), kAtOnce = 64 * kPieces / kStep > 8 ? 8 : 4;
+    static_assert(64 * kPieces % (kAtOnce * kStep) == 0);
     const int width = in_.op.width;
-    for (int i = static_cast<int>(threadIdx.x); i < 64 * kPieces; i += static_cast<int>(kAttendTileThreads)) {
-      const int row = i / kPieces, piece = i % kPieces;
-      uint4 narrow = make_uint4(0, 0, 0, 0);
-      if (row < rows_ && piece * 8 < width) {
-        float q[8];
-        load8(row_of(in_.x, in_.x_width, first_row_ + row) + head_ * width + piece * 8, width - piece * 8, q);
-        narrow = make_uint4(narrow_pair<kBf16>(q[0], q[1]), narrow_pair<kBf16>(q[2], q[3]),
-                            narrow_pair<kBf16>(q[4], q[5]), narrow_pair<kBf16>(q[6], q[7]));
-      }
-      *reinterpret_cast<uint4*>(shared_ + piece_at<kPieces>(row, piece)) = narrow;
+#pragma unroll 1
+    for (int begin = static_cast<int>(threadIdx.x); begin < 64 * kPieces; begin += kAtOnce * kStep) {
+      float q[kAtOnce][8] = {};
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) load_piece((begin + k * kStep) / kPieces, begin + k * kStep, width, q[k]);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        *reinterpret_cast<uint4*>(shared_ + place((begin + k * kStep) / kPieces, (begin + k * kStep) % kPieces)) =
+            make_uint4(narrow_pair<kBf16>(q[k][0], q[k][1]), narrow_pair<kBf16>(q[k][2], q[k][3]),
+                       narrow_pair<kBf16>(q[k][4], q[k][5]), narrow_pair<kBf16>(q[k][6], q[k][7]));
     }
   }
+  // Eight values of a query; zeros stay where it has none.
+  __device__ __forceinline__ void load_piece(int row, int number, int width, float (&q)[8]) const {
+    const int first = number % kPieces * 8;
+    if (row >= rows_ || first >= width) return;
+    const float* const from = row_of(in_.x, in_.x_width, first_row_ + row) + head_ * width + first;
+    if (width % 8 != 0) return load8(from, width - first, q);
+    const float4 low = reinterpret_cast<const float4*>(from)[0], high = reinterpret_cast<const float4*>(from)[1];
+    q[0] = low.x, q[1] = low.y, q[2] = low.z, q[3] = low.w;
+    q[4] = high.x, q[5] = high.y, q[6] = high.z, q[7] = high.w;
+  }
 
-  // scores[n]: rows row_ (0, 1) and row_ + 8 (2, 3), keys 8 n + lane % 4 * 2 and the next.
-  __device__ __forceinline__ void multiply_keys(float (&scores)[8][4]) const {
+  // scores[4 n + i]: rows row_ (0, 1) and row_ + 8 (2, 3), keys 8 n + lane % 4 * 2 and the next. Zeros before.
+  __device__ __forceinline__ void multiply_keys(float (&scores)[32]) const {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    wgmma_touch(scores);
+    wgmma_fence();
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[n][i] = 0;
+    for (int k = 0; k < kWidth / 16; ++k) {
+      const uint32_t along = k / 4 * kPartBytes + k % 4 * 32;
+      wgmma_pairs<kBf16>(scores, tile_descriptor(queries_ + along), tile_descriptor(keys_ + along));
     }
+    wgmma_commit();
+    wgmma_touch(scores);
+    wgmma_wait<0>();
+    wgmma_touch(scores);
+#else
+    const int of = static_cast<int>(lane()), row = static_cast<int>(warp()) * 16;
 #pragma unroll 4
     for (int k = 0; k < kWidth / 16; ++k) {
       uint32_t a[4], b[4];
-      load_matrices(a_address<kPieces>(queries_, static_cast<int>(warp()) * 16, 2 * k), a);
+      load_matrices(queries_ + place(row + (of & 15), 2 * k + (of >> 4)), a);
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        load_matrices(across_address<kPieces>(keys_, n * 16, 2 * k), b);
-        multiply_add<kBf16>(scores[2 * n], a, b[0], b[1]);
-        multiply_add<kBf16>(scores[2 * n + 1], a, b[2], b[3]);
+        load_matrices(keys_ + place(n * 16 + (of & 7) + (of >> 4) * 8, 2 * k + (of >> 3 & 1)), b);
+        multiply_add<kBf16>(four(scores, 2 * n), a, b[0], b[1]);
+        multiply_add<kBf16>(four(scores, 2 * n + 1), a, b[2], b[3]);
       }
     }
+#endif
+  }
+  __device__ __forceinline__ static float (&four(float (&of)[32], int n))[4] {
+    return *reinterpret_cast<float(*)[4]>(of + 4 * n);
   }
 
   // Scores become powers of two's exponents, then what values count for; `half`: row_ or row_ + 8.
-  __device__ __forceinline__ void weigh_row(int tile, int half, float (&scores)[8][4]) {
-    const Op& op = in_.op;
-    const int position = start_ + row_ + 8 * half;
-    const int from = first_seen(op.window, op.chunk, position) - tile * kPageTokens;
-    const int to = position - tile * kPageTokens;
-    float highest = no_score();
+  __device__ __forceinline__ void weigh_row(int tile, int half, float (&scores)[32]) {
+    const int position = start_ + row_ + 8 * half, first = static_cast<int>(lane()) % 4 * 2;
+    const int from = first_seen(in_.op.window, in_.op.chunk, position) - tile * kPageTokens - first;
+    const int to = position - tile * kPageTokens - first;
+    float highest = highest_[half];
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int key = 8 * n + static_cast<int>(lane()) % 4 * 2 + i;
-        float& score = scores[n][2 * half + i];
-        score = key >= from && key <= to ? capped(score * op.scale, op.cap) * kLog2E : no_score();
+        float& score = scores[4 * n + 2 * half + i];
+        score = 8 * n + i >= from && 8 * n + i <= to ? score * kLog2E : no_score();
         highest = fmaxf(highest, score);
       }
     }
     highest = fmaxf(highest, __shfl_xor_sync(kAll, highest, 1));
     highest = fmaxf(highest, __shfl_xor_sync(kAll, highest, 2));
-    highest = fmaxf(highest, highest_[half]);
     const float kept = highest == highest_[half] ? 1.0f : exp2f(highest_[half] - highest);
     const float base = highest == no_score() ? 0.0f : highest;
     highest_[half] = highest;
@@ -137,38 +172,67 @@ class AttendTile {
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float& score = scores[n][2 * half + i];
+        float& score = scores[4 * n + 2 * half + i];
         score = exp2f(score - base);
         sum += score;
       }
     }
     sum_[half] = fmaf(sum_[half], kept, sum);
+    if (__all_sync(kAll, kept == 1.0f)) return;
 #pragma unroll
     for (int d = 0; d < kPieces; ++d) {
-      out_[d][2 * half] *= kept;
-      out_[d][2 * half + 1] *= kept;
+      out_[d / 8][d % 8 * 4 + 2 * half] *= kept;
+      out_[d / 8][d % 8 * 4 + 2 * half + 1] *= kept;
     }
   }
-  __device__ __forceinline__ void weigh(int tile, float (&scores)[8][4]) {
+  __device__ __forceinline__ void weigh(int tile, float (&scores)[32]) {
+    const float scale = in_.op.scale, cap = in_.op.cap;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) scores[i] *= scale;
+    if (cap != 0) {  // few models have one: apart, so that others do not read past it
+#pragma unroll
+      for (int i = 0; i < 32; ++i) scores[i] = capped(scores[i], cap);
+    }
     weigh_row(tile, 0, scores);
     weigh_row(tile, 1, scores);
   }
 
-  __device__ __forceinline__ void add_values(const float (&weights)[8][4]) {
+  __device__ __forceinline__ void add_values(const float (&weights)[32]) {
+    uint32_t a[4][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const uint32_t a[4] = {narrow_pair<kBf16>(weights[2 * k][0], weights[2 * k][1]),
-                             narrow_pair<kBf16>(weights[2 * k][2], weights[2 * k][3]),
-                             narrow_pair<kBf16>(weights[2 * k + 1][0], weights[2 * k + 1][1]),
-                             narrow_pair<kBf16>(weights[2 * k + 1][2], weights[2 * k + 1][3])};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[k][i] = narrow_pair<kBf16>(weights[8 * k + 2 * i], weights[8 * k + 2 * i + 1]);
+    }
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) wgmma_touch(out_[part]);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        wgmma_across<kBf16>(out_[part], a[k], tile_descriptor(values_ + part * kPartBytes + k * 16 * 128));
+    }
+    wgmma_commit();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) wgmma_touch(out_[part]);
+    wgmma_wait<0>();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) wgmma_touch(out_[part]);
+#else
+    const int of = static_cast<int>(lane());
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int d = 0; d < kPieces; d += 2) {
         uint32_t b[4];
-        load_matrices_turned(a_address<kPieces>(values_, k * 16, d), b);
-        multiply_add<kBf16>(out_[d], a, b[0], b[1]);
-        multiply_add<kBf16>(out_[d + 1], a, b[2], b[3]);
+        load_matrices_turned(values_ + place(k * 16 + (of & 15), d + (of >> 4)), b);
+        multiply_add<kBf16>(four(out_[d / 8], d % 8), a[k], b[0], b[1]);
+        multiply_add<kBf16>(four(out_[d / 8], d % 8 + 1), a[k], b[2], b[3]);
       }
     }
+#endif
   }
 
   __device__ __forceinline__ void write() {
@@ -180,12 +244,14 @@ class AttendTile {
       sum += __shfl_xor_sync(kAll, sum, 2);
       const int row = row_ + 8 * half;
       if (row >= rows_) continue;
+      const float by = 1.0f / sum;
       float* const out = row_of(in_.out, in_.out_width, first_row_ + row) + head_ * width;
 #pragma unroll
       for (int d = 0; d < kPieces; ++d) {
         const int column = d * 8 + static_cast<int>(lane()) % 4 * 2;
         if (column >= width) continue;
-        const float2 two = make_float2(out_[d][2 * half] / sum, out_[d][2 * half + 1] / sum);
+        const float2 two =
+            make_float2(out_[d / 8][d % 8 * 4 + 2 * half] * by, out_[d / 8][d % 8 * 4 + 2 * half + 1] * by);
         if (width % 2 == 0) {
           *reinterpret_cast<float2*>(out + column) = two;
           continue;
@@ -201,7 +267,7 @@ class AttendTile {
   unsigned char* shared_;
   uint32_t queries_, keys_, values_;
   int head_, kv_head_, first_row_, rows_, start_, end_, row_;
-  float out_[kPieces][4] = {};
+  float out_[kParts][32] = {};
   float highest_[2] = {no_score(), no_score()}, sum_[2] = {};  // of this thread's keys
 };
 

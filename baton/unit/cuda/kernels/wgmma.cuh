@@ -93,6 +93,40 @@ __device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], uint64_t rows, u
   }
 }
 
+// 64 columns of f16 or bf16, sums +=.
+//   wgmma_pairs   both in shared memory, as above
+//   wgmma_across  rows in registers, as mma has them; columns turned: a row that a descriptor names is one of K, and
+//   has
+//                 the 64 columns
+#define BATON_WGMMA_64(type, rows_are, across, ...)                                                \
+  asm volatile(                                                                                    \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                                   \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                   \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " rows_are \
+      ", p, 1, 1, " across ";\n}\n"                                                                \
+      : BATON_SUMS_32(d, 0)                                                                        \
+      : __VA_ARGS__)
+template <bool kBf16>
+__device__ __forceinline__ void wgmma_pairs(float (&d)[32], uint64_t rows, uint64_t columns) {
+  if constexpr (kBf16) {
+    BATON_WGMMA_64("bf16", "%32, %33", "0, 0", "l"(rows), "l"(columns));
+  } else {
+    BATON_WGMMA_64("f16", "%32, %33", "0, 0", "l"(rows), "l"(columns));
+  }
+}
+template <bool kBf16>
+__device__ __forceinline__ void wgmma_across(float (&d)[32], const uint32_t (&rows)[4], uint64_t columns) {
+  if constexpr (kBf16) {
+    BATON_WGMMA_64("bf16", "{%32, %33, %34, %35}, %36", "1", "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]),
+                   "l"(columns));
+  } else {
+    BATON_WGMMA_64("f16", "{%32, %33, %34, %35}, %36", "1", "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]),
+                   "l"(columns));
+  }
+}
+#undef BATON_WGMMA_64
+
 // Tells the compiler that the group's products write these.
 template <int kValues>
 __device__ __forceinline__ void wgmma_touch(float (&d)[kValues]) {
