@@ -50,7 +50,6 @@ void share_out(Instruction& in, const FeedPlan& plan, uint32_t blocks) {
   to.outputs = count / static_cast<int32_t>(blocks);
   to.more = count % static_cast<int32_t>(blocks);
   to.spans = (in.matrix[0].pitch + plan.span - 1) / plan.span;
-  constexpr int32_t kWarps = kThreads / 32;
   while ((1 << to.slices_log2) < to.spans && (1 << to.slices_log2) < kWarps) ++to.slices_log2;
   // Of a warp that has several spans of an output pieces come one output after the other.
   while (to.spans <= kWarps && (2u << to.each_log2) <= plan.set) ++to.each_log2;

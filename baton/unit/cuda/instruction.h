@@ -31,6 +31,7 @@ inline constexpr int32_t kMatricesMax = 4;   // of one instruction
 inline constexpr int32_t kDrawTopMax = 256;  // a top_k that kDraw takes
 inline constexpr int32_t kWindowMax = 256;   // tokens that penalties look at
 inline constexpr int32_t kThreads = 512;     // of a block, of all kernels but products of many rows
+inline constexpr int32_t kWarps = kThreads / 32;
 
 BATON_BOTH constexpr int32_t pitch_of(int32_t width) { return (width + kPadding - 1) / kPadding * kPadding; }
 

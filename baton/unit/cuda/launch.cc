@@ -8,6 +8,7 @@
 #include "baton/unit/cuda/kernels.h"
 #include "baton/unit/cuda/mixers_geometry.h"
 #include "baton/unit/cuda/mma_layout.h"
+#include "baton/unit/cuda/rows_geometry.h"
 #include "baton/unit/cuda/staging.h"
 #include "baton/unit/cuda/tile_geometry.h"
 
@@ -45,8 +46,11 @@ uint32_t blocks_of(const Instruction& instruction, int64_t rows, uint32_t proces
       break;
     case Do::kRope:
     case Do::kHeads:
-    case Do::kAppend:
-      units = rows * (instruction.op.heads + 2 * instruction.op.kv_heads);
+    case Do::kAppend:  // a warp has a head
+      units = (rows * (instruction.op.heads + instruction.op.kv_heads) + kWarps - 1) / kWarps;
+      break;
+    case Do::kPrepare:
+      units = prepare_blocks(instruction, rows);
       break;
     case Do::kExpertsIn:
     case Do::kExpertsOut:
@@ -85,7 +89,9 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
     BATON_CHECK(list.feed.set > 0);  // limits.h
     return stream.launch("baton_list", facts.processors, kThreads + kFeederThreads, feed_bytes(list.feed), &list);
   }
-  return stream.launch_ahead(kernel_name(instruction.what), blocks_of(instruction, rows, facts.processors), kThreads,
+  const bool prepares = instruction.what == Do::kPrepare;
+  const std::string_view kernel = prepares ? prepare_kernel(instruction) : kernel_name(instruction.what);
+  return stream.launch_ahead(kernel, blocks_of(instruction, rows, facts.processors), kThreads,
                              shared_bytes_of(instruction), &work);
 }
 

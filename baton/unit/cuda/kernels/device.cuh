@@ -18,7 +18,8 @@
 namespace baton::cuda {
 
 inline constexpr uint32_t kAll = 0xffffffffu;
-inline constexpr int kWarps = kThreads / 32, kWarpsLog2 = 4;
+inline constexpr int kWarpsLog2 = 4;
+static_assert(kWarps == 1 << kWarpsLog2);
 static_assert(kWarps == 1 << kWarpsLog2);
 
 template <class T>

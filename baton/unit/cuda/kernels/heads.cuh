@@ -147,22 +147,25 @@ struct TurnsThere {
 };
 
 // put(i, value) for each value of a head behind norm and rotation; without `scale` there is no norm. Lanes read all
-// that they put.
-template <class Put>
+// that they put. meanwhile(): what is done while values are on their way.
+template <class Put, class Meanwhile>
 __device__ __forceinline__ void turn_head(const float* x, int32_t width, const float* scale, float eps,
-                                          const Turn& turn, Put put) {
+                                          const Turn& turn, Put put, Meanwhile meanwhile) {
   if (PlainTurn::fits(turn, width)) {
     const auto own = static_cast<int32_t>(lane());
     float v[kOfLane];
 #pragma unroll
     for (int k = 0; k < kOfLane; ++k) v[k] = own + 32 * k < width ? x[own + 32 * k] : 0.0f;
-    PlainTurn(width, scale, eps, turn).apply(v);
+    const PlainTurn plain(width, scale, eps, turn);
+    meanwhile();
+    plain.apply(v);
 #pragma unroll
     for (int k = 0; k < kOfLane; ++k) {
       if (own + 32 * k < width) put(own + 32 * k, v[k]);
     }
     return;
   }
+  meanwhile();
   float factor = 1;
   if (scale != nullptr)
     factor = rsqrtf(quotient(rows::Team<false>{nullptr}.sum<1, 2>(x, width, 0), static_cast<float>(width)) + eps);
@@ -177,6 +180,19 @@ __device__ __forceinline__ void turn_head(const float* x, int32_t width, const f
     put(second, b);
   }
   for (int32_t i = 2 * half + static_cast<int32_t>(lane()); i < width; i += 32) put(i, value(i));
+}
+
+__device__ __forceinline__ void copy_head(const float* from, float* to, int32_t width) {
+  const auto own = static_cast<int32_t>(lane());
+  for (int32_t begin = own; begin < width; begin += 32 * kOfLane) {
+    float v[kOfLane];  // all are on their way before the first is put down
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) v[k] = begin + 32 * k < width ? from[begin + 32 * k] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+      if (begin + 32 * k < width) to[begin + 32 * k] = v[k];
+    }
+  }
 }
 
 __device__ __forceinline__ unsigned char* page_row(const Run& run, const Place& place, int32_t kv_head,
@@ -218,10 +234,13 @@ __device__ __forceinline__ void append_head(const Instruction& instruction, cons
     largest_value = max(largest_value, __float_as_uint(value) & 0x7fffffffu);
     put_value(instruction.slot2.form, values, i, value);
   }
-  turn_head(y, width, scale, instruction.op.eps, turn, [&](int32_t i, float value) {
-    largest_key = max(largest_key, __float_as_uint(value) & 0x7fffffffu);
-    put_value(instruction.slot.form, keys, i, value);
-  });
+  turn_head(
+      y, width, scale, instruction.op.eps, turn,
+      [&](int32_t i, float value) {
+        largest_key = max(largest_key, __float_as_uint(value) & 0x7fffffffu);
+        put_value(instruction.slot.form, keys, i, value);
+      },
+      [] {});
   largest_key = __reduce_max_sync(kAll, largest_key);
   largest_value = __reduce_max_sync(kAll, largest_value);
   if (!is_lost(instruction.slot.form, largest_key) && !is_lost(instruction.slot2.form, largest_value)) return;
@@ -238,9 +257,10 @@ __device__ inline void do_rope(const Instruction& instruction, const Pass& pass,
   for (int64_t unit = int64_t{block} * kWarps + warp(); unit < units; unit += int64_t{blocks} * kWarps) {
     const auto r = static_cast<int32_t>(unit / op.heads), head = static_cast<int32_t>(unit % op.heads);
     float* const out = row_of(instruction.out, instruction.x_width, r) + head * op.width;
-    heads::turn_head(row_of(instruction.x, instruction.x_width, r) + head * op.width, op.width, nullptr, 0,
-                     heads::turn_of(instruction, op, instruction.vectors[0], rows::position_of(instruction, pass, r)),
-                     [&](int32_t i, float value) { out[i] = value; });
+    heads::turn_head(
+        row_of(instruction.x, instruction.x_width, r) + head * op.width, op.width, nullptr, 0,
+        heads::turn_of(instruction, op, instruction.vectors[0], rows::position_of(instruction, pass, r)),
+        [&](int32_t i, float value) { out[i] = value; }, [] {});
   }
 }
 
@@ -259,12 +279,14 @@ __device__ __noinline__ void do_heads(const Instruction& instruction, const Pass
     }
     float* const out = row_of(instruction.out, instruction.out_width, r) + head * op.width;
     const float* const from = row_of(instruction.x, instruction.x_width, r) + head * stride;
-    if (instruction.out2 != 0) {
-      float* const gates = row_of(instruction.out2, instruction.out2_width, r) + head * op.width;
-      for (int32_t i = static_cast<int32_t>(lane()); i < op.width; i += 32) gates[i] = from[op.width + i];
-    }
-    heads::turn_head(from, op.width, at<const float>(instruction.vectors[0]), op.eps, turn,
-                     [&](int32_t i, float value) { out[i] = value; });
+    heads::turn_head(
+        from, op.width, at<const float>(instruction.vectors[0]), op.eps, turn,
+        [&](int32_t i, float value) { out[i] = value; },
+        [&] {
+          if (instruction.out2 == 0) return;
+          float* const gates = row_of(instruction.out2, instruction.out2_width, r) + head * op.width;
+          heads::copy_head(from + op.width, gates, op.width);
+        });
   }
 }
 

@@ -11,7 +11,7 @@
 #include "baton/unit/cuda/kernels/experts.cuh"
 #include "baton/unit/cuda/kernels/feed.cuh"
 #include "baton/unit/cuda/kernels/heads.cuh"
-#include "baton/unit/cuda/kernels/rows.cuh"
+#include "baton/unit/cuda/kernels/prepare.cuh"
 
 namespace baton::cuda {
 // Counts arrivals; the last of a launch sets it back, as nobody waits for that one. The first thread's members alone
