@@ -91,6 +91,11 @@ Result<Handle> Card::Parts::function(std::string_view name, uint32_t shared_byte
     }
     if (function.handle == nullptr)
       return fail(Code::kInternal, fmt::format("{}: no kernel {} was built in", card_text(*facts), name));
+    // All kernels want memory of a processor cut the same way: one that is cut anew must be empty, and lets nobody
+    // begin before the kernel that stands before it is over.
+    BATON_OK(run("choosing a kernel's shared memory", 0, [&](const Driver& d) {
+      return d.function_set_attribute(function.handle, FunctionAttribute::kSharedShare, kMostShared);
+    }));
     found = functions.emplace(name, function).first;
   }
   Function& function = found->second;

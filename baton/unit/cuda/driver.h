@@ -63,7 +63,8 @@ enum class DeviceAttribute : int32_t {
   kTogetherLaunch = 95,
   kSharedBytesMax = 97,  // of a block
 };
-enum class FunctionAttribute : int32_t { kRegisters = 4, kDynamicSharedBytes = 8 };
+enum class FunctionAttribute : int32_t { kRegisters = 4, kDynamicSharedBytes = 8, kSharedShare = 9 };
+inline constexpr int kMostShared = 100;  // of kSharedShare, in percent
 
 inline constexpr unsigned kStreamApart = 1;     // does not wait for the default stream
 inline constexpr unsigned kHostAllCards = 1;    // pinned for all contexts

@@ -229,6 +229,7 @@ DriverCode function_attribute(int* value, FunctionAttribute what, Handle functio
 }
 DriverCode function_set_attribute(Handle function, FunctionAttribute what, int value) {
   BATON_BEGIN_IN_CONTEXT("function_set_attribute");
+  if (what == FunctionAttribute::kSharedShare) return value >= -1 && value <= kMostShared ? kDone : kInvalidValue;
   if (what != FunctionAttribute::kDynamicSharedBytes || value < 0 || value > kSharedMax) return kInvalidValue;
   static_cast<Function*>(function)->shared_max = value;
   return kDone;

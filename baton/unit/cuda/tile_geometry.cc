@@ -20,6 +20,7 @@ constexpr Tile kWhole[] = {{"baton_tile_128x256", 128, 256, 4},
                            {"baton_tile_128x64", 128, 64, 8},
                            {"baton_tile_64x64", 64, 64, 12}};
 constexpr Tile kInSegments[] = {{"baton_tile_segments_128x128", 128, 128, 6},
+                                {"baton_tile_cluster_128x192", 128, 192, 5, kTileSegments},
                                 {"baton_tile_cluster_128x128", 128, 128, 6, kTileSegments},
                                 {"baton_tile_cluster_64x64", 64, 64, 8, kTileSegments}};
 constexpr Tile kCodes = {"baton_tile_codes_64x64", 64, 64, 8};
@@ -31,10 +32,13 @@ constexpr uint32_t kWideThreads = 384, kWideCodesThreads = 640;
 uint32_t stage_bytes(const Tile& tile) { return static_cast<uint32_t>((tile.rows + tile.width) * 2 * kTileDepth); }
 
 // Clocks that the product takes, roughly: of a 9.0, where a processor makes 2048 products in a clock, gets 56 bytes
-// from the second-level cache, and all of them together 5000.
+// from the second-level cache, and all of them together 5000. Clusters of four do not fit everywhere: of 132 processors
+// an H200 has 120 of them at a time.
 int64_t clocks_of(const Tile& tile, const Instruction& in, int32_t rows, uint32_t processors) {
   const int64_t tiles = tile_grid(in, rows, tile.rows, tile.width).tiles() * int64_t{tile.blocks};
-  const int64_t at_once = std::min<int64_t>(tiles, processors), waves = (tiles + at_once - 1) / at_once;
+  const int64_t room =
+      tile.blocks > 1 ? std::max<int64_t>(processors * 10 / 11 / tile.blocks, 1) * tile.blocks : int64_t{processors};
+  const int64_t at_once = std::min(tiles, room), waves = (tiles + at_once - 1) / at_once;
   const int64_t products = int64_t{tile.rows} * tile.width * kTileDepth * 21 / 20 / 2048;
   const int64_t loads = stage_bytes(tile) / std::min<int64_t>(56, 5000 / at_once);
   const int64_t ends = int64_t{tile.rows} * tile.width * 4 / 32;

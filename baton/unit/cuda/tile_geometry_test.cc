@@ -41,7 +41,8 @@ TEST(TileGeometry, WideTilesWhereTheyFillTheCard) {
 TEST(TileGeometry, NarrowProductsAreInSegmentsWhateverTheRows) {
   const Instruction in = product({1024}, 3584, Epilogue::kAdd);
   EXPECT_EQ(kernel(in, 16), "baton_tile_cluster_64x64");
-  EXPECT_EQ(kernel(in, 512), "baton_tile_cluster_128x128");
+  EXPECT_EQ(kernel(in, 256), "baton_tile_cluster_128x128");
+  EXPECT_EQ(kernel(in, 512), "baton_tile_cluster_128x192") << "32 clusters of 128x128 do not fit at once";
   EXPECT_EQ(kernel(in, 2048), "baton_tile_segments_128x128");
   for (const int32_t rows : {1, 64, 65, 300, 1000, 5000}) {
     const std::string name = kernel(in, rows);
