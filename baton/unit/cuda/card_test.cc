@@ -193,6 +193,26 @@ TEST_F(CardTest, LaunchesByName) {
   EXPECT_FALSE(stream->launch("test_add", 1, 2048, 0, &work));
 }
 
+// As before CUDA 11.8.
+TEST_F(CardTest, DriversWithoutPlansLaunchAllTheSame) {
+  Driver old = emulated_driver();
+  ASSERT_NE(old.launch_plan, nullptr);
+  old.launch_plan = nullptr;
+  card_ = *Card::open(old, 0);
+  {
+    const auto values = card().allocate(16, "values");
+    const auto pinned = card().allocate_pinned(16);
+    auto stream = card().stream();
+    AddWork work = {values->address(), 4, 2.5f};
+    ASSERT_TRUE(stream->zero(values->address(), 16));
+    ASSERT_TRUE(stream->launch_ahead("test_add", 1, 32, 0, &work));
+    ASSERT_TRUE(stream->copy_out(pinned->data(), values->address(), 16));
+    ASSERT_TRUE(stream->wait());
+    EXPECT_EQ(reinterpret_cast<float*>(pinned->data())[3], 2.5f);
+  }
+  card_.reset();
+}
+
 TEST_F(CardTest, RecordedWorkIsDoneWhenItIsLaunched) {
   const auto values = card().allocate(16, "values");
   const auto pinned = card().allocate_pinned(32);
