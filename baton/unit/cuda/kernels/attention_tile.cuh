@@ -1,8 +1,7 @@
 // Attention of prompts on tensor cores (wgmma on 9.0, mma elsewhere): a block has 64 rows of a run and one head, a warp
-// 16 of them. Keys come in
-// tiles of a page, 64 of them, in order; a row's highest score and sums move from tile to tile, and a tile of which a
-// row sees nothing changes no bit of it, so that neighbours do not show. Queries and what scores become are rounded to
-// the type of keys and values. (Dao, "FlashAttention-2", 2023.)
+// 16 of them. Keys come in tiles of a page, 64 of them, in order; a row's highest score and sums move from tile to
+// tile, and a tile of which a row sees nothing changes no bit of it, so that neighbours do not show. Queries and what
+// scores become are rounded to the type of keys and values. (Dao, "FlashAttention-2", 2023.)
 #pragma once
 
 #include "baton/unit/cuda/kernels/attention.cuh"

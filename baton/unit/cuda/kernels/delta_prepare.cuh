@@ -42,8 +42,8 @@ __device__ __forceinline__ void store_pair(unsigned char* to, uint32_t half, int
   *reinterpret_cast<uint32_t*>(word + half) = split.low;
 }
 
-inline constexpr int kSquarePitch =
-    68;  // f32 of a row of a matrix [64][64]: fours of them lie at multiples of 16 bytes
+// f32 of a row of a matrix [64][64]: fours of them lie at multiples of 16 bytes.
+inline constexpr int kSquarePitch = 68;
 
 // In shared memory of the first kernel.
 struct DeltaPrepare {
