@@ -25,8 +25,8 @@ Instruction product(std::vector<int32_t> rows, int32_t columns, Epilogue epilogu
 
 std::string kernel(const Instruction& in, int32_t rows, uint32_t capability = 90) {
   std::string names;
-  for (const TileLaunch& launch : tile_geometry(in, rows, capability, kH100).launches())
-    names += (names.empty() ? "" : " ") + std::string(launch.kernel);
+  const TileGeometry made = tile_geometry(in, rows, capability, kH100);
+  for (const TileLaunch& launch : made.launches()) names += (names.empty() ? "" : " ") + std::string(launch.kernel);
   return names;
 }
 
