@@ -90,6 +90,17 @@ class Prompts {
       if (run.decodes == 0) ++piece;
     }
   }
+  // Of the rows that do not decode.
+  static Values outputs(const Instruction& in, const Pass& pass) {
+    Values all;
+    for (int32_t r = 0; r < pass.runs; ++r) {
+      for (int32_t t = 0; pass.run[r].decodes == 0 && t < pass.run[r].rows; ++t) {
+        const float* const row = host_row(in.out, in.out_width, pass.run[r].first_row + t);
+        all.insert(all.end(), row, row + in.out_width);
+      }
+    }
+    return all;
+  }
 };
 
 // kDelta of prompts, whose states go on from pass to pass.
@@ -143,14 +154,7 @@ class Delta : Prompts {
         if (columns == 32) delta_chunks_block<32>(work, shared);
       });
     }
-    Values all;
-    for (int32_t r = 0; r < pass.runs; ++r) {
-      for (int32_t t = 0; pass.run[r].decodes == 0 && t < pass.run[r].rows; ++t) {
-        const float* const row = host_row(in_.out, in_.out_width, pass.run[r].first_row + t);
-        all.insert(all.end(), row, row + in_.out_width);
-      }
-    }
-    return all;
+    return outputs(in_, pass);
   }
   Values state(int32_t sequence) const {
     const auto* const from = host_at<const float>(states_) + sequence * size_;
@@ -266,14 +270,7 @@ class Attend : Prompts {
     } else {
       reference_attend_tile(in_, pass);
     }
-    Values all;
-    for (int32_t r = 0; r < pass.runs; ++r) {
-      for (int32_t t = 0; pass.run[r].decodes == 0 && t < pass.run[r].rows; ++t) {
-        const float* const row = host_row(in_.out, in_.out_width, pass.run[r].first_row + t);
-        all.insert(all.end(), row, row + in_.out_width);
-      }
-    }
-    return all;
+    return outputs(in_, pass);
   }
 
  private:
