@@ -143,6 +143,7 @@ Status Card::read_facts() {
   facts_.pci = pci.data();
   facts_.memory_bytes = bytes;
   facts_.capability = major * 10 + minor;
+  facts_.maps = parts_->driver->describe_matrix != nullptr && facts_.capability >= 90;
   facts_.driver = fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
   return {};
 }

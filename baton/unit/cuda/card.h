@@ -101,6 +101,12 @@ class Graph {
   void* handle_ = nullptr;
 };
 
+// Rows of bf16 one behind the other; `at` a multiple of 16, `columns` of 8.
+struct Bf16Rows {
+  Address at = 0;
+  uint64_t rows = 0, columns = 0;
+};
+
 // Work of a card in order. Every function but `wait` returns before the work is done.
 class Stream {
  public:
@@ -130,6 +136,10 @@ class Stream {
   // the one before it on the stream ends, for which it waits itself.
   Status launch_ahead(std::string_view kernel, uint32_t grid, uint32_t threads, uint32_t shared_bytes,
                       const void* argument);
+  // For kernels that copy boxes of so many rows and 64 or 32 columns of it, whose pieces of 16 bytes have their places
+  // in shared memory as tile_offset or patch_offset (tile_layout.h) say. Where the card's facts say that there are
+  // maps.
+  Result<TensorMap> map_of(const Bf16Rows& matrix, uint32_t box_rows, uint32_t box_columns) const;
   // As many blocks as run at once (Card::facts().processors), which may wait for each other.
   Status launch_together(std::string_view kernel, uint32_t threads, uint32_t shared_bytes, const void* argument);
   // Until all that was asked before is done. Errors of that work come here, or at any function behind it: kDevice, and
@@ -172,6 +182,7 @@ struct CardFacts {
   std::string driver;         // "CUDA 13.0"
   std::string pci;            // "0000:04:00.0"
   bool emulated = false;
+  bool maps = false;  // Stream::map_of
 };
 
 class Card {

@@ -81,6 +81,7 @@ void find_work(Finder& in, Driver& driver) {
   in.find(driver.function_blocks, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   in.find(driver.launch, "cuLaunchKernel");
   in.find_newer(driver.launch_plan, "cuLaunchKernelEx");
+  in.find_newer(driver.describe_matrix, "cuTensorMapEncodeTiled");
   in.find(driver.launch_together, "cuLaunchCooperativeKernel");
   in.find(driver.capture_begin, "cuStreamBeginCapture_v2");
   in.find(driver.capture_end, "cuStreamEndCapture");

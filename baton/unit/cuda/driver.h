@@ -120,6 +120,9 @@ struct LaunchPlan {
 };
 static_assert(sizeof(LaunchTrait) == 72 && sizeof(LaunchPlan) == 56);
 
+// CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion: what is used of them.
+inline constexpr int32_t kMapOfBf16 = 9, kMapSwizzle64 = 2, kMapSwizzle128 = 3, kMapFetch256 = 3;
+
 struct Driver {
   bool emulated = false;
   DriverCode (*init)(unsigned flags);
@@ -181,6 +184,10 @@ struct Driver {
                        void** extra);
   // None before CUDA 11.8.
   DriverCode (*launch_plan)(const LaunchPlan* plan, Handle function, void** arguments, void** extra) = nullptr;
+  // None before CUDA 12.0. Sizes and boxes in values, the innermost first; strides in bytes, of all but that.
+  DriverCode (*describe_matrix)(TensorMap* map, int32_t type, uint32_t rank, void* at, const uint64_t* sizes,
+                                const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int32_t interleave,
+                                int32_t swizzle, int32_t fetch, int32_t outside) = nullptr;
   DriverCode (*launch_together)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                                 unsigned block_y, unsigned block_z, unsigned shared_bytes, Handle stream,
                                 void** arguments);

@@ -276,6 +276,21 @@ DriverCode launch_plan(const LaunchPlan* plan, Handle function, void** arguments
                     uint64_t{plan->block_x} * plan->block_y * plan->block_z, plan->shared_bytes, plan->stream,
                     arguments);
 }
+// As plain numbers: where, columns, rows, pitch, columns and rows of a box. Refuses what CUDA does.
+DriverCode describe_matrix(TensorMap* map, int32_t type, uint32_t rank, void* at, const uint64_t* sizes,
+                           const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int32_t interleave,
+                           int32_t swizzle, int32_t fetch, int32_t outside) {
+  BATON_BEGIN_IN_CONTEXT("describe_matrix");
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  const uint32_t across = swizzle == kMapSwizzle128 ? 128 : swizzle == kMapSwizzle64 ? 64 : 0;
+  const bool known = type == kMapOfBf16 && rank == 2 && interleave == 0 && outside == 0 && across > 0 &&
+                     fetch == kMapFetch256 && steps[0] == 1 && steps[1] == 1;
+  const bool placed = address != 0 && address % 16 == 0 && strides[0] % 16 == 0 && strides[0] >= 2 * sizes[0];
+  const bool sized = sizes[0] > 0 && sizes[1] > 0 && box[1] > 0 && box[1] <= 256 && box[0] > 0 && 2 * box[0] <= across;
+  if (!known || !placed || !sized || reinterpret_cast<uintptr_t>(map) % 64 != 0) return kInvalidValue;
+  *map = {{address, sizes[0], sizes[1], strides[0], box[0], box[1]}};
+  return kDone;
+}
 DriverCode launch_together(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                            unsigned block_y, unsigned block_z, unsigned shared_bytes, Handle stream, void** arguments) {
   BATON_BEGIN_IN_CONTEXT("launch_together");
@@ -354,6 +369,7 @@ void fill_work(Driver& driver) {
   driver.function_blocks = function_blocks;
   driver.launch = launch;
   driver.launch_plan = launch_plan;
+  driver.describe_matrix = describe_matrix;
   driver.launch_together = launch_together;
   driver.capture_begin = capture_begin;
   driver.capture_end = capture_end;

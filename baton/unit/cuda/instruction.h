@@ -290,6 +290,18 @@ struct Work {
   Address pass = 0;
 };
 
+// How a matrix lies in memory, for copies of boxes of it to shared memory: CUtensorMap, which the driver makes.
+struct alignas(64) TensorMap {
+  uint64_t words[16] = {};
+};
+
+// The argument of the kernels of products of many rows. Those that copy boxes (TileLaunch) have maps of what they read,
+// those with patches of `out`, where it is wanted.
+struct TileWork : Work {
+  int32_t rows = 0;
+  TensorMap x, matrix[kMatricesMax], out;
+};
+
 // The argument of the kernel that runs a list of instructions in one launch, all blocks together.
 struct ListWork {
   Address list = 0;  // Instruction [count]

@@ -10,7 +10,7 @@
 #include "baton/unit/cuda/mma_layout.h"
 #include "baton/unit/cuda/rows_geometry.h"
 #include "baton/unit/cuda/staging.h"
-#include "baton/unit/cuda/tile_geometry.h"
+#include "baton/unit/cuda/tile_maps.h"
 
 namespace baton::cuda {
 namespace {
@@ -79,9 +79,11 @@ Status launch(Stream& stream, const CardFacts& facts, const Instruction& instruc
     return {};
   }
   if (instruction.what == Do::kTile) {
-    const TileGeometry tiles = tile_geometry(instruction, rows, facts.capability, facts.processors);
-    for (const TileLaunch& one : tiles.launches())
-      BATON_OK(stream.launch_ahead(one.kernel, one.grid, one.threads, one.shared_bytes, &work));
+    const TileGeometry tiles = tile_geometry(instruction, rows, facts.capability, facts.processors, facts.maps);
+    for (const TileLaunch& one : tiles.launches()) {
+      BATON_TRY(const TileWork tile, tile_work(stream, work, rows, one));
+      BATON_OK(stream.launch_ahead(one.kernel, one.grid, one.threads, one.shared_bytes, &tile));
+    }
     return {};
   }
   if (instruction.what == Do::kMultiply) {

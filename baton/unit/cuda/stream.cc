@@ -131,6 +131,18 @@ Status Stream::launch_ahead(std::string_view kernel, uint32_t grid, uint32_t thr
   });
 }
 
+Result<TensorMap> Stream::map_of(const Bf16Rows& matrix, uint32_t box_rows, uint32_t box_columns) const {
+  TensorMap map;
+  const uint64_t sizes[] = {matrix.columns, matrix.rows}, pitch = 2 * matrix.columns;
+  const uint32_t box[] = {box_columns, box_rows}, steps[] = {1, 1};
+  const int32_t swizzle = box_columns == 64 ? kMapSwizzle128 : kMapSwizzle64;
+  BATON_OK(card_->parts_->run("describing a matrix", 0, [&](const Driver& d) {
+    return d.describe_matrix(&map, kMapOfBf16, 2, reinterpret_cast<void*>(matrix.at), sizes, &pitch, box, steps, 0,
+                             swizzle, kMapFetch256, 0);
+  }));
+  return map;
+}
+
 Status Stream::launch_together(std::string_view kernel, uint32_t threads, uint32_t shared_bytes, const void* argument) {
   BATON_TRY(const Handle function, card_->parts_->function(kernel, shared_bytes));
   void* arguments[] = {const_cast<void*>(argument)};

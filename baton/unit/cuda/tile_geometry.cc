@@ -13,13 +13,17 @@ struct Tile {
   std::string_view kernel;
   int32_t rows, width, stages;
   uint32_t blocks = 1;  // of a tile
+  uint32_t beside =
+      1;  // blocks with the same columns, one under the other, each of which brings a part of them for all
 };
-constexpr Tile kWhole[] = {{"baton_tile_128x256", 128, 256, 4},
-                           {"baton_tile_128x192", 128, 192, 5},
+constexpr Tile kWhole[] = {{"baton_tile_pair_128x256", 128, 256, 4, 1, 2},
+                           {"baton_tile_pair_128x192", 128, 192, 5, 1, 2},
+                           {"baton_tile_pair_128x128", 128, 128, 6, 1, 2},
+                           {"baton_tile_pair_64x128", 64, 128, 8, 1, 2},
                            {"baton_tile_128x128", 128, 128, 6},
                            {"baton_tile_128x64", 128, 64, 8},
                            {"baton_tile_64x64", 64, 64, 12}};
-constexpr Tile kInSegments[] = {{"baton_tile_segments_128x128", 128, 128, 6},
+constexpr Tile kInSegments[] = {{"baton_tile_segments_128x128", 128, 128, 6, 1, 2},
                                 {"baton_tile_cluster_128x192", 128, 192, 5, kTileSegments},
                                 {"baton_tile_cluster_128x128", 128, 128, 6, kTileSegments},
                                 {"baton_tile_cluster_64x64", 64, 64, 8, kTileSegments}};
@@ -31,16 +35,22 @@ constexpr uint32_t kWideThreads = 384, kWideCodesThreads = 640;
 
 uint32_t stage_bytes(const Tile& tile) { return static_cast<uint32_t>((tile.rows + tile.width) * 2 * kTileDepth); }
 
+// Tiles, or groups of them beside each other.
+int32_t groups_of(const Tile& tile, const Instruction& in, int32_t rows) {
+  return tile_grid(in, rows, tile.rows * static_cast<int32_t>(tile.beside), tile.width).tiles();
+}
+
 // Clocks that the product takes, roughly: of a 9.0, where a processor makes 2048 products in a clock, gets 56 bytes
 // from the second-level cache, and all of them together 5000. Clusters of four do not fit everywhere: of 132 processors
 // an H200 has 120 of them at a time.
 int64_t clocks_of(const Tile& tile, const Instruction& in, int32_t rows, uint32_t processors) {
-  const int64_t tiles = tile_grid(in, rows, tile.rows, tile.width).tiles() * int64_t{tile.blocks};
+  const int64_t tiles = groups_of(tile, in, rows) * int64_t{tile.blocks * tile.beside};
   const int64_t room =
       tile.blocks > 1 ? std::max<int64_t>(processors * 10 / 11 / tile.blocks, 1) * tile.blocks : int64_t{processors};
   const int64_t at_once = std::min(tiles, room), waves = (tiles + at_once - 1) / at_once;
   const int64_t products = int64_t{tile.rows} * tile.width * kTileDepth * 21 / 20 / 2048;
-  const int64_t loads = stage_bytes(tile) / std::min<int64_t>(56, 5000 / at_once);
+  const int64_t bytes = (tile.rows + tile.width / static_cast<int32_t>(tile.beside)) * 2 * kTileDepth;
+  const int64_t loads = bytes / std::min<int64_t>(56, 5000 / at_once);
   const int64_t ends = int64_t{tile.rows} * tile.width * 4 / 32;
   const int64_t steps = in.matrix[0].pitch / kTileDepth / tile.blocks;
   const int64_t meets = tile.blocks > 1 ? 1500 + ends : 0;
@@ -55,12 +65,21 @@ const Tile& fastest(std::span<const Tile> tiles, const Instruction& in, int32_t 
 
 TileLaunch launch_of(const Tile& tile, const Instruction& in, int32_t rows, uint32_t processors, uint32_t at_once,
                      uint32_t threads) {
-  const auto tiles = static_cast<uint32_t>(tile_grid(in, rows, tile.rows, tile.width).tiles());
+  const auto groups = static_cast<uint32_t>(groups_of(tile, in, rows));
   const uint32_t stages = static_cast<uint32_t>(tile.stages);
   const uint32_t barriers = threads == kPlainThreads ? 0 : 16 * stages + 1024;
-  // A cluster makes one tile: how many run at once is the card's business.
-  const uint32_t grid = tile.blocks > 1 ? tiles * tile.blocks : std::min(tiles, processors * at_once);
-  return {tile.kernel, grid, threads, stages * stage_bytes(tile) + barriers};
+  // A cluster that shares a tile makes one: how many run at once is the card's business.
+  const uint32_t grid =
+      tile.blocks > 1 ? groups * tile.blocks : std::min(groups, processors * at_once / tile.beside) * tile.beside;
+  TileLaunch launch = {tile.kernel, grid, threads, stages * stage_bytes(tile) + barriers};
+  if (threads == kWideThreads) {
+    launch.x_box = static_cast<uint32_t>(tile.rows);
+    launch.matrix_box = static_cast<uint32_t>(tile_run(tile.rows, tile.width));
+    const int32_t patches = tile.blocks > 1 ? 0 : tile_patches(tile.rows, tile.width);
+    launch.patches = patches > 0;
+    launch.shared_bytes += static_cast<uint32_t>(patches * kPatchWarps) * kPatchBytes;
+  }
+  return launch;
 }
 
 TileLaunch launch_on_90(const Instruction& in, int32_t rows, bool coded, uint32_t processors) {
@@ -89,7 +108,7 @@ bool tile_takes(const Instruction& in) {
   });
 }
 
-TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors) {
+TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors, bool boxes) {
   TileGeometry made;
   if (rows <= 0 || !tile_takes(in)) return made;
   bool coded = std::any_of(in.matrix, in.matrix + in.matrices, [](const Matrix& m) { return m.form != Form::kBF16; });
@@ -98,7 +117,7 @@ TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capabil
     coded = false;
   }
   made.all[made.count++] =
-      capability == 90 ? launch_on_90(in, rows, coded, processors) : launch_plain(in, rows, coded, processors);
+      capability == 90 && boxes ? launch_on_90(in, rows, coded, processors) : launch_plain(in, rows, coded, processors);
   return made;
 }
 

@@ -24,6 +24,10 @@ inline constexpr int32_t kUnpackRows = 64;
 struct TileLaunch {
   std::string_view kernel;
   uint32_t grid = 0, threads = 0, shared_bytes = 0;
+  // Rows of the boxes in which the kernel copies x and the matrices, kTileDepth columns each: its TileWork has maps for
+  // them (tile_maps.h). 0: it has no boxes.
+  uint32_t x_box = 0, matrix_box = 0;
+  bool patches = false;  // and bf16 that it makes goes by patches (tile_layout.h): there is a map of `out`, too
 };
 // Launches one after the other, with the same Work. None for no rows and for what kTile does not take.
 struct TileGeometry {
@@ -34,7 +38,9 @@ struct TileGeometry {
 
 // Whether kTile takes the product at all; otherwise it is for kMultiply.
 bool tile_takes(const Instruction& in);
-// For `rows` rows on a card of a compute capability (90: 9.0) with so many processors.
-TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors);
+// For `rows` rows on a card of a compute capability (90: 9.0) with so many processors. `boxes`: its driver makes maps;
+// where it does not, a 9.0 has the kernels of other cards.
+TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors,
+                           bool boxes = true);
 
 }  // namespace baton::cuda

@@ -31,11 +31,30 @@ std::string kernel(const Instruction& in, int32_t rows, uint32_t capability = 90
 }
 
 TEST(TileGeometry, WideTilesWhereTheyFillTheCard) {
-  EXPECT_EQ(kernel(product({4096}, 4096), 2048), "baton_tile_128x256");
-  EXPECT_EQ(kernel(product({6144, 2048, 16, 16}, 1024), 512), "baton_tile_128x256");
+  EXPECT_EQ(kernel(product({4096}, 4096), 2048), "baton_tile_pair_128x256");
+  EXPECT_EQ(kernel(product({6144, 2048, 16, 16}, 1024), 512), "baton_tile_pair_128x256");
   EXPECT_EQ(kernel(product({6144, 2048, 16, 16}, 1024), 16), "baton_tile_64x64");
   EXPECT_EQ(kernel(product({4096}, 4096), 2048, 80), "baton_tile_plain_128");
   EXPECT_EQ(kernel(product({512}, 4096), 64, 120), "baton_tile_plain_64");
+}
+
+// 64 tiles of 128x128 would leave half of the processors without work.
+TEST(TileGeometry, SmallerTilesWhereWideOnesAreTooFew) {
+  EXPECT_EQ(kernel(product({2048}, 2048, Epilogue::kAdd), 512), "baton_tile_pair_64x128");
+  EXPECT_EQ(kernel(product({2048}, 6144, Epilogue::kAdd), 512), "baton_tile_pair_64x128");
+  EXPECT_EQ(kernel(product({2048}, 6144, Epilogue::kAdd), 2048), "baton_tile_pair_128x256");
+}
+
+// Two tiles under each other, of which the lower one may have no rows at all.
+TEST(TileGeometry, PairsAreWholeClusters) {
+  for (const int32_t rows : {129, 200, 257, 512, 900}) {
+    const Instruction in = product({6144, 2048, 16, 16}, 1024);
+    const TileLaunch launch = tile_geometry(in, rows, 90, kH100).all[0];
+    ASSERT_NE(launch.kernel.find("pair"), std::string_view::npos) << rows << ": " << launch.kernel;
+    EXPECT_EQ(launch.grid % 2, 0u);
+    EXPECT_LE(launch.grid, kH100);
+    EXPECT_EQ(launch.x_box, launch.kernel.find("64x128") == std::string_view::npos ? 128u : 64u);
+  }
 }
 
 TEST(TileGeometry, NarrowProductsAreInSegmentsWhateverTheRows) {
@@ -58,7 +77,7 @@ TEST(TileGeometry, CodesAreUnpackedForManyRowsAndWithScratchOnly) {
   EXPECT_EQ(kernel(in, 2048), "baton_tile_codes_64x64");
   in.scratch = 256;
   EXPECT_EQ(kernel(in, kUnpackRows), "baton_tile_codes_64x64");
-  EXPECT_EQ(kernel(in, 2048), "baton_unpack baton_tile_128x256");
+  EXPECT_EQ(kernel(in, 2048), "baton_unpack baton_tile_pair_128x256");
   EXPECT_EQ(kernel(in, 2048, 86), "baton_unpack baton_tile_plain_128");
   in.matrix[0].rows = 1024;
   EXPECT_EQ(kernel(in, 8), "baton_tile_codes_cluster_64x64");

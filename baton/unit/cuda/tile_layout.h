@@ -91,6 +91,27 @@ BATON_BOTH constexpr TileColumn tile_column(const Instruction& in, int32_t tile,
   return {-1, 0};
 }
 
+// Columns of a tile of two groups of warps that are of one matrix, and of one group: a tile of 128 rows is cut between
+// the groups by rows, one of 64 by columns.
+BATON_BOTH constexpr int32_t tile_run(int32_t rows, int32_t width) {
+  const int32_t share = rows == 128 ? width : width / 2;
+  return share % 128 == 0 ? 64 : share / 2 % 32 == 0 ? 32 : 16;
+}
+
+// bf16 that a tile has made goes to memory in patches of a warp, 16 rows of 64 bytes in shared memory, whose pieces of
+// 16 change places so that a thread's pairs of eight rows lie in different banks: a swizzle of 64 bytes. (f32 is faster
+// from threads: a patch of it has a bank for two rows.)
+inline constexpr int32_t kPatchRows = 16, kPatchColumns = 32, kPatchWarps = 8;
+inline constexpr uint32_t kPatchBytes = kPatchRows * 2 * kPatchColumns;
+// Of each warp, in turns. 0: a row's columns of one matrix are fewer, and threads write what they have.
+BATON_BOTH constexpr int32_t tile_patches(int32_t rows, int32_t width) {
+  return tile_run(rows, width) < kPatchColumns ? 0 : 2;
+}
+// From a patch's begin, of a column of a row.
+BATON_BOTH constexpr uint32_t patch_offset(uint32_t row, uint32_t column) {
+  return row * 2 * kPatchColumns + ((column / 8 ^ (row / 2 & 3)) << 4) + column % 8 * 2;
+}
+
 // Where a thread's values of a product of 8 columns lie, of mma and wgmma alike: value v of 4 of lane l is row
 // value_row of a warp's 16 rows, column value_column of the 8.
 BATON_BOTH constexpr uint32_t value_row(uint32_t lane, uint32_t v) { return lane / 4 + 8 * (v / 2); }

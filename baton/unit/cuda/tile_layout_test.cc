@@ -57,6 +57,28 @@ TEST(TileLayout, EightLanesMeetNoBankTwice) {
   }
 }
 
+// A swizzle of 64 bytes (CUDA's description of tensor maps): bits 4 and 5 of a place are those of the unswizzled one,
+// with its bits 7 and 8 added without carry.
+TEST(TileLayout, PatchesLieAsTheCopyReadsThem) {
+  std::set<uint32_t> places;
+  for (uint32_t row = 0; row < kPatchRows; ++row) {
+    for (uint32_t column = 0; column < kPatchColumns; ++column) {
+      const uint32_t plain = row * 64 + column * 2, place = patch_offset(row, column);
+      EXPECT_EQ(place, plain ^ (plain >> 7 & 3) << 4) << row << ", " << column;
+      places.insert(place);
+    }
+    EXPECT_EQ(patch_offset(row % 8 + 8, 2), patch_offset(row % 8, 2) + kPatchBytes / 2) << "as kernels go down";
+  }
+  EXPECT_EQ(places.size(), size_t{kPatchRows} * kPatchColumns);
+  EXPECT_LT(*places.rbegin(), kPatchBytes);
+  for (uint32_t g = 0; g < 4; ++g) {  // a store of all lanes
+    std::set<uint32_t> banks;
+    for (uint32_t lane = 0; lane < 32; ++lane)
+      banks.insert(patch_offset(value_row(lane, 0), 8 * g + value_column(lane, 0)) / 4 % 32);
+    EXPECT_EQ(banks.size(), 32u) << g;
+  }
+}
+
 // What wgmma reads by a descriptor (PTX ISA, "Asynchronous warpgroup level matrix shared memory layout"): eight rows of
 // 128 bytes, groups of them a stride apart, address bits 4 to 6 changed by bits 7 to 9.
 TEST(TileLayout, DescriptorsFindEveryValue) {

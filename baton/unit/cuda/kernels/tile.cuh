@@ -89,8 +89,8 @@ __device__ __forceinline__ void store_rows(T* to, int32_t pitch, int32_t left, i
   }
 }
 
-// kGroups neighbours that are of one matrix: 64 columns begin at a multiple of 64.
-template <int kGroups>
+// kGroups neighbours that are of one matrix: 64 columns begin at a multiple of 64. kBf16Too: to `out`, as well.
+template <int kGroups, bool kBf16Too = true>
 __device__ __forceinline__ void store_groups(const Instruction& in, const TilePart& part, int32_t first,
                                              const float* sums) {
   const TileColumn column = tile_column(in, part.tile, part.width, part.share, part.column + 8 * first);
@@ -100,7 +100,7 @@ __device__ __forceinline__ void store_groups(const Instruction& in, const TilePa
   const int64_t to = int64_t{part.row} * pitch + n;
   const Address out = in.outs[column.matrix];
   if (out != 0) store_rows<kGroups>(at<float>(out) + to, pitch, width - n, rows_left, sums);
-  if (in.to_bf16 && column.matrix == 0)
+  if (kBf16Too && in.to_bf16 && column.matrix == 0)
     store_rows<kGroups>(at<__nv_bfloat16>(in.out) + to, pitch, width - n, rows_left, sums);
 }
 

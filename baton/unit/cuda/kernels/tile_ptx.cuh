@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "baton/unit/cuda/instruction.h"
 #include "baton/unit/cuda/kernels/ptx.cuh"
 
 namespace baton::cuda {
@@ -18,6 +19,9 @@ __device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
+__device__ __forceinline__ void store_shared(uint32_t to, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
 __device__ __forceinline__ void store_shared(uint32_t to, float a, float b) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
 }
@@ -64,6 +68,61 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase) {
       "r"(phase)
       : "memory");
 }
+// Arrives, and the phase ends when so many bytes have come, too.
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// At the barrier in the same place of a block of the cluster. In no order with what the thread wrote: a release would
+// be a fence of the whole card.
+__device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+// A box of a matrix, from its row and column on, as its map says; what lies outside of the matrix is zero. Its bytes
+// come to the barrier, with `blocks` to those of that many blocks of the cluster, each in the same place.
+template <uint32_t kBlocks>
+__device__ __forceinline__ void copy_box(uint32_t to, const TensorMap* map, int32_t column, int32_t row,
+                                         uint32_t barrier) {
+  if constexpr (kBlocks == 1) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+        "[%4];" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<uint16_t>((1 << kBlocks) - 1))
+        : "memory");
+  }
+}
+// The other way; what lies outside of the matrix is not written. Copies of a thread that it has committed are groups:
+// boxes_read: of all but kLeft the shared memory may be written anew; boxes_done: all are where they belong.
+__device__ __forceinline__ void put_box(const TensorMap* map, int32_t column, int32_t row, uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\n"
+      "cp.async.bulk.commit_group;" ::"l"(map),
+      "r"(column), "r"(row), "r"(from)
+      : "memory");
+}
+template <int kLeft>
+__device__ __forceinline__ void boxes_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
+}
+__device__ __forceinline__ void boxes_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ __forceinline__ void fetch_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+// The two halves of begin_behind: what is between may not depend on anything that kernels before this one write.
+__device__ __forceinline__ void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_those_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // What was written to shared memory is seen by the tensor cores' own reads.
 __device__ __forceinline__ void fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -73,7 +132,10 @@ __device__ __forceinline__ void meet() {
   asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kOf) : "memory");
 }
 
-// Blocks of a cluster.
+// Blocks of a cluster: with what they wrote, or only that they all have come so far.
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }

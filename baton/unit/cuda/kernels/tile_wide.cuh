@@ -1,127 +1,26 @@
 // Products of many rows with wgmma, for cards of 9.0. The first two groups of four warps multiply, those behind them
-// fill a ring of kStages steps of kTileDepth in shared memory; each stage has a barrier that says it is full and one
-// that says it is free. A tile of 128 rows is cut between the two groups by rows, one of 64 rows by columns.
-//
+// fill a ring of stages (tile_fill.cuh). A tile of 128 rows is cut between the two groups by rows, one of 64 rows by
+// columns. Two tiles under each other (kBeside) have the same columns, of which each block brings one half for both.
 // Products in segments (in_segments): kSegments makes one after the other and adds them; kCluster has a block of a
 // cluster of four make each, and each block add a quarter of the rows, in the same order.
 #pragma once
 
-#include "baton/unit/cuda/kernels/tile.cuh"
-#include "baton/unit/cuda/kernels/tile_codes.cuh"
+#include "baton/unit/cuda/kernels/tile_fill.cuh"
+#include "baton/unit/cuda/kernels/tile_patches.cuh"
 #include "baton/unit/cuda/kernels/wgmma.cuh"
 
 namespace baton::cuda {
 
-enum class Cut { kWhole, kSegments, kCluster };
-
-template <int kRowsOf, int kWidthOf, int kStagesOf, bool kCodedOf = false, Cut kCutOf = Cut::kWhole>
-struct WideShape {
-  static constexpr int kRows = kRowsOf, kWidth = kWidthOf, kStages = kStagesOf;
-  static constexpr bool kCoded = kCodedOf;
-  static constexpr Cut kCut = kCutOf;
-  static constexpr int kFillers = kCoded ? 3 : 1;  // groups of four warps, each of which fills its share of the steps
-  static constexpr int kThreadsAll = 256 + 128 * kFillers;
-  // Registers go from threads that fill to those that multiply.
-  static constexpr bool kMoves = !kCoded && (kWidth >= 192 || kCut == Cut::kSegments);
-  static constexpr int kShare = kRows == 128 ? kWidth : kWidth / 2;                     // columns of a group
-  static constexpr int kRun = kShare % 128 == 0 ? 64 : kShare / 2 % 32 == 0 ? 32 : 16;  // columns of the same matrix
-  static constexpr uint32_t kRowBytes = kRows * 2 * kTileDepth;
-  static constexpr uint32_t kStageBytes = kRowBytes + kWidth * 2 * kTileDepth;
-  static constexpr uint32_t kBarriersAt = kStages * kStageBytes;
-  static constexpr uint32_t kBytes = kBarriersAt + 16 * kStages + 1024;
-  static constexpr int kSumPitch = kWidth + 8;  // f32 of a row of a segment's sums, in the stages' place
-  static_assert(kRows == 128 || kRows == 64);
-  static_assert(kCut != Cut::kCluster || kRows * kSumPitch * 4 <= kBarriersAt);
-};
-
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Where a thread is in the ring.
-template <int kStages>
-struct Ring {
-  uint32_t base, barriers, stage_bytes;
-  uint32_t slot = 0, phase = 0;
-  __device__ __forceinline__ uint32_t stage() const { return base + slot * stage_bytes; }
-  __device__ __forceinline__ uint32_t full() const { return barriers + 16 * slot; }
-  __device__ __forceinline__ uint32_t free(uint32_t of) const { return barriers + 16 * of + 8; }
-  __device__ __forceinline__ void advance(int steps = 1) {
-    for (slot += steps; slot >= kStages; slot -= kStages) phase ^= 1;
-  }
-};
-
-// Copies of a thread of a group that fills: piece taker % 8 of every 16th row.
+// A stage may be filled anew: by all blocks that bring a part of it.
 template <class Shape>
-struct WideCopies {
-  static constexpr int kRows16 = Shape::kRun / 16;
-  const unsigned char* x;
-  uint32_t x_is = 0, w_is = 0;  // bit i: row 16 i is there, otherwise zeros
-  const unsigned char* w[Shape::kWidth / Shape::kRun];
-  uint32_t taker, to;
-  int64_t stride;  // of 16 rows
-
-  __device__ __forceinline__ void begin(const Instruction& in, int32_t rows, int32_t row_tile, int32_t column_tile) {
-    const int32_t pitch = in.matrix[0].pitch, first = taker >> 3, piece = taker & 7;
-    const int32_t row = row_tile * Shape::kRows + first;
-    to = tile_offset(first, piece);
-    x = at<const unsigned char>(in.x) + (int64_t{row} * pitch + 8 * piece) * 2;
-    stride = int64_t{pitch} * 32;
-    x_is = w_is = 0;
-#pragma unroll
-    for (int i = 0; i < Shape::kRows / 16; ++i) x_is |= static_cast<uint32_t>(row + 16 * i < rows) << i;
-    if constexpr (!Shape::kCoded) {
-#pragma unroll
-      for (int r = 0; r < Shape::kWidth / Shape::kRun; ++r) {
-        const TileColumn c = tile_column(in, column_tile, Shape::kWidth, Shape::kShare, r * Shape::kRun);
-        const int32_t matrix = c.matrix < 0 ? 0 : c.matrix, n = c.n + first;
-        const int32_t left = c.matrix < 0 ? 0 : in.matrix[matrix].rows - n;
-        w[r] = tile_weights(in, matrix) + (int64_t{n} * pitch + 8 * piece) * 2;
-#pragma unroll
-        for (int i = 0; i < kRows16; ++i) w_is |= static_cast<uint32_t>(16 * i < left) << (r * kRows16 + i);
-      }
-    }
+__device__ __forceinline__ void free_stage(const Ring<Shape::kStages>& ring, uint32_t of) {
+  if constexpr (Shape::kBeside == 1) {
+    if (lane() == 0) barrier_arrive(ring.free(of));
+  } else {
+    if (lane() < Shape::kBeside) barrier_arrive_at(ring.free(of), lane());
   }
-
-  __device__ __forceinline__ void copy(uint32_t stage, int32_t step) const {
-    const int64_t along = int64_t{step} * 2 * kTileDepth;
-#pragma unroll
-    for (int i = 0; i < Shape::kRows / 16; ++i)
-      copy_async(stage + to + 2048 * i, x + along + stride * i, (x_is >> i & 1) << 4);
-    if constexpr (!Shape::kCoded) {
-#pragma unroll
-      for (int i = 0; i < Shape::kWidth / 16; ++i) {
-        const unsigned char* const from = w[i / kRows16] + along + stride * (i % kRows16);
-        copy_async(stage + Shape::kRowBytes + to + 2048 * i, from, (w_is >> i & 1) << 4);
-      }
-    }
-  }
-};
-
-// A tile's steps, by a group that fills.
-template <class Shape>
-__device__ __forceinline__ void fill_tile(const Instruction& in, WideCopies<Shape>& copies, TileSteps steps,
-                                          int32_t column_tile, uint32_t filler, Ring<Shape::kStages>& ring) {
-  constexpr int kFillers = Shape::kFillers;
-  TileCodes<Shape::kWidth, 128> codes;
-  const int32_t first = steps.first + static_cast<int32_t>(filler);
-  if constexpr (Shape::kCoded) {
-    codes.begin(in, column_tile, Shape::kShare, copies.taker);
-    if (first < steps.last) codes.fetch(in, first);
-  }
-  Ring<Shape::kStages> mine = ring;
-  mine.advance(filler);
-  for (int32_t step = first; step < steps.last; step += kFillers) {
-    barrier_wait(mine.free(mine.slot), mine.phase ^ 1);
-    copies.copy(mine.stage(), step);
-    barrier_arrive_copied(mine.full());
-    if constexpr (Shape::kCoded) {
-      codes.put(in, mine.stage() + Shape::kRowBytes);
-      fence_shared();
-      barrier_arrive(mine.full());
-      if (step + kFillers < steps.last) codes.fetch(in, step + kFillers);
-    }
-    mine.advance(kFillers);
-  }
-  ring.advance(steps.last - steps.first);
 }
 
 // Sums over steps, by a group that multiplies.
@@ -134,7 +33,7 @@ __device__ __forceinline__ void multiply_steps(TileSteps steps, uint32_t group, 
   uint32_t before = 0;
   for (int32_t step = steps.first; step < steps.last; ++step) {
     barrier_wait(ring.full(), ring.phase);
-    fence_shared();
+    if constexpr (Shape::kCoded) fence_shared();
     const uint64_t rows = tile_descriptor(ring.stage() + rows_at);
     const uint64_t columns = tile_descriptor(ring.stage() + columns_at);
     wgmma_touch(sums);
@@ -145,13 +44,13 @@ __device__ __forceinline__ void multiply_steps(TileSteps steps, uint32_t group, 
     wgmma_commit();
     wgmma_touch(sums);
     wgmma_wait<1>();  // the step before this one is done
-    if (step > steps.first && lane() == 0) barrier_arrive(ring.free(before));
+    if (step > steps.first) free_stage<Shape>(ring, before);
     before = ring.slot;
     ring.advance();
   }
   wgmma_wait<0>();
   wgmma_touch(sums);
-  if (lane() == 0) barrier_arrive(ring.free(before));
+  free_stage<Shape>(ring, before);
 }
 
 // Behind the sums of a segment in each block of a cluster: their sum and the epilogue, of a quarter of the rows.
@@ -207,20 +106,13 @@ __device__ __forceinline__ void keep_sums(uint32_t group, uint32_t base, const f
   }
 }
 
-// A tile, by a group that multiplies.
+// A tile's sums, by a group that multiplies; of a cluster's tile those of its segment.
 template <class Shape>
-__device__ __forceinline__ void multiply_tile(const Instruction& in, int32_t rows, int32_t row_tile,
-                                              int32_t column_tile, uint32_t rank, uint32_t group,
-                                              Ring<Shape::kStages>& ring) {
-  constexpr bool kBelow = Shape::kRows == 128;
-  const int32_t pitch = in.matrix[0].pitch;
-  float sums[Shape::kShare / 2];
-  if constexpr (Shape::kCut == Cut::kCluster) {
-    multiply_steps<Shape>(segment_steps(pitch, static_cast<int32_t>(rank), kTileSegments), group, ring, sums);
-    keep_sums<Shape>(group, ring.base, sums);
-    return;
-  }
+__device__ __forceinline__ void sum_tile(int32_t pitch, uint32_t rank, uint32_t group, Ring<Shape::kStages>& ring,
+                                         float (&sums)[Shape::kShare / 2]) {
   if constexpr (Shape::kCut == Cut::kWhole) multiply_steps<Shape>(segment_steps(pitch, 0, 1), group, ring, sums);
+  if constexpr (Shape::kCut == Cut::kCluster)
+    multiply_steps<Shape>(segment_steps(pitch, static_cast<int32_t>(rank), kTileSegments), group, ring, sums);
   if constexpr (Shape::kCut == Cut::kSegments) {
     multiply_steps<Shape>(segment_steps(pitch, 0, kTileSegments), group, ring, sums);
     for (int s = 1; s < kTileSegments; ++s) {
@@ -230,63 +122,147 @@ __device__ __forceinline__ void multiply_tile(const Instruction& in, int32_t row
       for (int i = 0; i < Shape::kShare / 2; ++i) sums[i] += more[i];
     }
   }
-  const int32_t row = row_tile * Shape::kRows + (kBelow ? group * 64 : 0) + (warp() & 3) * 16 + value_row(lane(), 0);
-  const int32_t column = kBelow ? 0 : static_cast<int32_t>(group) * Shape::kShare;
-  finish_rows<Shape::kShare / 8>(in, {rows, row, column_tile, Shape::kWidth, Shape::kShare, column}, sums);
 }
 
-template <int kStages>
-__device__ __forceinline__ void begin_ring(Ring<kStages>& ring, uint32_t filled_by) {
-  if (threadIdx.x == 0) {
-    for (uint32_t i = 0; i < kStages; ++i) {
-      barrier_init(ring.barriers + 16 * i, filled_by);
-      barrier_init(ring.free(i), 8);  // a thread of each warp that multiplies
-    }
-    barriers_ready();
-  }
-  __syncthreads();
+// Where the thread's values of a tile are.
+template <class Shape>
+__device__ __forceinline__ TilePart part_of(int32_t rows, int32_t row_tile, int32_t column_tile, uint32_t group) {
+  constexpr bool kBelow = Shape::kRows == 128;
+  const int32_t row = row_tile * Shape::kRows + (kBelow ? group * 64 : 0) + (warp() & 3) * 16 + value_row(lane(), 0);
+  const int32_t column = kBelow ? 0 : static_cast<int32_t>(group) * Shape::kShare;
+  return {rows, row, column_tile, Shape::kWidth, Shape::kShare, column};
 }
 
 template <class Shape>
-__device__ __forceinline__ void tile_wide(const Instruction& in, const Pass& pass, unsigned char* shared) {
-  const int32_t rows = tile_rows(in, pass);
-  const TileGrid grid = tile_grid(in, rows, Shape::kRows, Shape::kWidth);
+__device__ __forceinline__ Ring<Shape::kStages> begin_ring(unsigned char* shared) {
   Ring<Shape::kStages> ring;
   ring.base = (shared_address(shared) + 1023) & ~1023u;
   ring.barriers = ring.base + Shape::kBarriersAt, ring.stage_bytes = Shape::kStageBytes;
-  begin_ring(ring, Shape::kCoded ? 256 : 128);
-  const uint32_t group = threadIdx.x / 128;
-  const auto tiles = static_cast<uint32_t>(grid.tiles());
-  WideCopies<Shape> copies;
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < Shape::kStages; ++i) {
+      barrier_init(ring.barriers + 16 * i, Shape::kCoded ? 256 : 1);
+      barrier_init(ring.free(i), 8 * Shape::kBeside);  // a thread of each warp that multiplies
+    }
+    barriers_ready();
+  }
+  if constexpr (Shape::kBeside > 1) cluster_meet();  // others arrive at them, too
+  __syncthreads();
+  return ring;
+}
+
+// Products of codes: of rows so few that nobody shares a tile's columns.
+template <class Shape>
+__device__ __forceinline__ void tile_codes(const Instruction& in, int32_t rows, unsigned char* shared) {
+  constexpr bool kCluster = Shape::kCut == Cut::kCluster;
+  constexpr uint32_t kBlocks = kCluster ? kTileSegments : 1;
+  Ring<Shape::kStages> ring = begin_ring<Shape>(shared);
+  const TileGrid grid = tile_grid(in, rows, Shape::kRows, Shape::kWidth);
+  const uint32_t group = threadIdx.x / 128, rank = kCluster ? cluster_rank() : 0;
+  const TileSteps steps = segment_steps(in.matrix[0].pitch, static_cast<int32_t>(rank), kBlocks);
+  CodedCopies<Shape> copies;
   copies.taker = threadIdx.x & 127;
-  if constexpr (Shape::kCut == Cut::kCluster) {
-    const uint32_t rank = cluster_rank();
-    const TileSteps steps = segment_steps(in.matrix[0].pitch, static_cast<int32_t>(rank), kTileSegments);
-    for (uint32_t tile = blockIdx.x / kTileSegments; tile < tiles; tile += gridDim.x / kTileSegments) {
-      const int32_t row_tile = grid.row_tile(tile), column_tile = grid.column_tile(tile);
-      if (group >= 2) {
-        copies.begin(in, rows, row_tile, column_tile);
-        fill_tile<Shape>(in, copies, steps, column_tile, group - 2, ring);
+  for (int32_t tile = blockIdx.x / kBlocks; tile < grid.tiles(); tile += gridDim.x / kBlocks) {
+    const int32_t row_tile = grid.row_tile(tile), column_tile = grid.column_tile(tile);
+    if (group >= 2) {
+      copies.begin(in, rows, row_tile);
+      fill_codes<Shape>(in, copies, steps, column_tile, group - 2, ring);
+    } else {
+      float sums[Shape::kShare / 2];
+      sum_tile<Shape>(in.matrix[0].pitch, rank, group, ring, sums);
+      if constexpr (kCluster) {
+        keep_sums<Shape>(group, ring.base, sums);
       } else {
-        multiply_tile<Shape>(in, rows, row_tile, column_tile, rank, group, ring);
+        finish_rows<Shape::kShare / 8>(in, part_of<Shape>(rows, row_tile, column_tile, group), sums);
       }
+    }
+    if constexpr (kCluster) {
       __syncwarp();
       cluster_sync();
       finish_segments<Shape>(in, rows, row_tile, column_tile, ring.base);
       __syncwarp();
       cluster_sync();  // before the next tile takes the sums' place
     }
-  } else if (group >= 2) {
-    if constexpr (Shape::kMoves) give_registers<72>();
-    for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      copies.begin(in, rows, grid.row_tile(tile), grid.column_tile(tile));
-      fill_tile<Shape>(in, copies, segment_steps(in.matrix[0].pitch, 0, 1), grid.column_tile(tile), group - 2, ring);
-    }
-    copies_end();
+  }
+  if (group >= 2) copies_end();
+}
+
+// One tile of a cluster that shares it.
+template <class Shape>
+__device__ __forceinline__ void tile_cluster(const TileWork& work, unsigned char* shared) {
+  const Instruction& in = work.instruction;
+  Ring<Shape::kStages> ring = begin_ring<Shape>(shared);
+  const TileGrid grid = tile_grid(in, work.rows, Shape::kRows, Shape::kWidth);
+  const uint32_t group = threadIdx.x / 128, rank = cluster_rank();
+  const auto tile = static_cast<int32_t>(blockIdx.x / kTileSegments);
+  const int32_t row_tile = grid.row_tile(tile), column_tile = grid.column_tile(tile);
+  if (group < 2) {
+    wait_for_those_before();
+    float sums[Shape::kShare / 2];
+    sum_tile<Shape>(in.matrix[0].pitch, rank, group, ring, sums);
+    keep_sums<Shape>(group, ring.base, sums);
   } else {
-    if constexpr (Shape::kMoves) take_registers<216>();
-    for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x)
-      multiply_tile<Shape>(in, rows, grid.row_tile(tile), grid.column_tile(tile), 0, group, ring);
+    if (threadIdx.x == 256) {
+      const TileSteps steps = segment_steps(in.matrix[0].pitch, static_cast<int32_t>(rank), kTileSegments);
+      WideBoxes<Shape> boxes(work);
+      boxes.begin(row_tile, column_tile, 0);
+      const int32_t begun = fill_ahead(boxes, steps, ring);
+      wait_for_those_before();
+      fill_tile(boxes, steps, begun, ring);
+    }
+    __syncwarp();
+    wait_for_those_before();
+  }
+  __syncwarp();
+  cluster_sync();
+  finish_segments<Shape>(in, work.rows, row_tile, column_tile, ring.base);
+  __syncwarp();
+  cluster_meet();  // nobody reads sums of a block that is gone
+}
+
+template <class Shape>
+__device__ __forceinline__ void tile_wide(const TileWork& work, unsigned char* shared) {
+  const Instruction& in = work.instruction;
+  Ring<Shape::kStages> ring = begin_ring<Shape>(shared);
+  const TileGrid grid = tile_grid(in, work.rows, Shape::kRows * static_cast<int32_t>(Shape::kBeside), Shape::kWidth);
+  const uint32_t group = threadIdx.x / 128, rank = Shape::kBeside > 1 ? cluster_rank() : 0;
+  const auto row_tile = [&](int32_t tile) {
+    return grid.row_tile(tile) * static_cast<int32_t>(Shape::kBeside) + static_cast<int32_t>(rank);
+  };
+  const auto begin = static_cast<int32_t>(blockIdx.x / Shape::kBeside);
+  const auto stride = static_cast<int32_t>(gridDim.x / Shape::kBeside);
+  if (group >= 2) {
+    if constexpr (Shape::kMoves) give_registers<40>();
+    if (threadIdx.x == 256) {
+      const TileSteps steps = segment_steps(in.matrix[0].pitch, 0, 1);
+      WideBoxes<Shape> boxes(work);
+      boxes.begin(row_tile(begin), grid.column_tile(begin), rank);
+      int32_t begun = fill_ahead(boxes, steps, ring);
+      wait_for_those_before();
+      for (int32_t tile = begin; tile < grid.tiles(); tile += stride, begun = 0) {
+        if (tile != begin) boxes.begin(row_tile(tile), grid.column_tile(tile), rank);
+        fill_tile(boxes, steps, begun, ring);
+      }
+    }
+  } else {
+    if constexpr (Shape::kMoves) take_registers<232>();
+    wait_for_those_before();
+    Patches<Shape::kPatches> patches = {ring.base + Shape::kPatchesAt + warp() * (Shape::kPatches * kPatchBytes)};
+    for (int32_t tile = begin; tile < grid.tiles(); tile += stride) {
+      float sums[Shape::kShare / 2];
+      sum_tile<Shape>(in.matrix[0].pitch, 0, group, ring, sums);
+      const TilePart part = part_of<Shape>(work.rows, row_tile(tile), grid.column_tile(tile), group);
+      if constexpr (Shape::kPatches > 0) {
+        const auto above = static_cast<int32_t>(value_row(lane(), 0));
+        finish_patches<Shape::kShare / 8>(work, part, part.row - above, patches, sums);
+      } else {
+        finish_rows<Shape::kShare / 8>(in, part, sums);
+      }
+    }
+    if (Shape::kPatches > 0 && lane() == 0) boxes_done();
+  }
+  if constexpr (Shape::kBeside > 1) {
+    __syncwarp();
+    cluster_meet();  // nobody arrives at barriers of a block that is gone
   }
 }
 
