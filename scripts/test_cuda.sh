@@ -232,6 +232,12 @@ memcheck() {
   return $status
 }
 
+memcheck_tiles() {
+  local code=0
+  sanitize memcheck "$work/memcheck.tiles" -- tests/cuda_tiles_test || code=$?
+  judge "$work/memcheck.tiles" $code
+}
+
 # What racecheck and initcheck see: lists of one row by both kinds of weights, prompts, many rows on tensor cores, and F32.
 short_runs() {
   local tool=$1 codes=models/dictionary-3m.Q8_0.gguf values=tests/data/golden/dictionary-3m
@@ -298,6 +304,7 @@ types=(as_is F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K_M Q4_K_M Q5_K_M Q6_
 small=models/dictionary-3m.Q8_0.gguf large=models/dictionary-28m.Q8_0.gguf
 
 slice kernels program baton_unit_cuda_test --gtest_brief=1
+[[ $emulated = 1 ]] || slice tiles tests cuda_tiles 1
 slice conformance tests conformance 1 --gtest_filter="*$unit*"
 slice golden tests golden "$jobs" --gtest_filter="*$unit*-*WikiText*"
 for name in state_contract step_on rewind layer_watch logprobs; do slice $name tests $name 1 --gtest_filter="*$unit*"; done
@@ -313,6 +320,7 @@ fi
 [[ $soak = 0 ]] || slice soak soak "$soak"
 if [[ -n $sanitizer || $emulated = 1 ]]; then
   [[ $memcheck = 0 ]] || slice memcheck memcheck "$memcheck"
+  [[ $emulated = 1 ]] || slice memcheck-tiles memcheck_tiles
   slice racecheck short_runs racecheck
   slice initcheck short_runs initcheck
 elif [[ $memcheck != 0 ]]; then

@@ -82,13 +82,16 @@ TileLaunch launch_of(const Tile& tile, const Instruction& in, int32_t rows, uint
   return launch;
 }
 
+std::span<const Tile> tiles_for(const Instruction& in) {
+  return in_segments(in) ? std::span<const Tile>(kInSegments) : kWhole;
+}
+
 TileLaunch launch_on_90(const Instruction& in, int32_t rows, bool coded, uint32_t processors) {
   if (coded) {
     const Tile& tile = in_segments(in) ? kCodesInSegments : kCodes;
     return launch_of(tile, in, rows, processors, 1, kWideCodesThreads);
   }
-  const std::span<const Tile> tiles = in_segments(in) ? std::span<const Tile>(kInSegments) : kWhole;
-  return launch_of(fastest(tiles, in, rows, processors), in, rows, processors, 1, kWideThreads);
+  return launch_of(fastest(tiles_for(in), in, rows, processors), in, rows, processors, 1, kWideThreads);
 }
 
 TileLaunch launch_plain(const Instruction& in, int32_t rows, bool coded, uint32_t processors) {
@@ -119,6 +122,18 @@ TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capabil
   made.all[made.count++] =
       capability == 90 && boxes ? launch_on_90(in, rows, coded, processors) : launch_plain(in, rows, coded, processors);
   return made;
+}
+
+std::vector<TileGeometry> tile_choices(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors,
+                                       bool boxes) {
+  const TileGeometry chosen = tile_geometry(in, rows, capability, processors, boxes);
+  if (chosen.count == 0 || chosen.launches().back().x_box == 0) return {chosen};
+  std::vector<TileGeometry> all;
+  for (const Tile& tile : tiles_for(in)) {
+    all.push_back(chosen);
+    all.back().all[chosen.count - 1] = launch_of(tile, in, rows, processors, 1, kWideThreads);
+  }
+  return all;
 }
 
 }  // namespace baton::cuda

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "baton/unit/cuda/instruction.h"
 
@@ -42,5 +43,8 @@ bool tile_takes(const Instruction& in);
 // where it does not, a 9.0 has the kernels of other cards.
 TileGeometry tile_geometry(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors,
                            bool boxes = true);
+// All that it chooses from, behind what unpacks, each of which makes the same bits: for tests.
+std::vector<TileGeometry> tile_choices(const Instruction& in, int32_t rows, uint32_t capability, uint32_t processors,
+                                       bool boxes = true);
 
 }  // namespace baton::cuda
