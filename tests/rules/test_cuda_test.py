@@ -33,7 +33,7 @@ class TestCuda(unittest.TestCase):
         self.root = pathlib.Path(self.folder.name)
         (self.root / "tests").mkdir()
         self.program("baton", "echo 'cuda  available'; echo '4 tokens'")
-        for name in ("step_on", "cuda_soak", "state_contract"):
+        for name in ("step_on", "cuda_soak", "cuda_tiles", "state_contract"):
             self.program(f"tests/{name}_test", "echo '[  PASSED  ] 3 tests.'")
         self.program("compute-sanitizer", SANITIZER)
 
