@@ -50,6 +50,7 @@ class TileMaps : public testing::Test {
     const TileGeometry tiles = tile_geometry(work.instruction, rows, 90, kManyProcessors);
     return tile_work(stream_, work, rows, tiles.launches().back());
   }
+  Driver old_ = emulated_driver();  // outlives the card
   std::shared_ptr<Card> card_;
   Stream stream_;
 };
@@ -118,10 +119,9 @@ TEST_F(TileMaps, BoxesAreOfOneMatrix) {
 // As before CUDA 12: the kernels of other cards.
 TEST_F(TileMaps, DriversWithoutMapsHaveKernelsThatNeedNone) {
   EXPECT_TRUE(card_->facts().maps);
-  Driver old = emulated_driver();
-  old.describe_matrix = nullptr;
+  old_.describe_matrix = nullptr;
   stream_ = {};
-  open(old);
+  open(old_);
   EXPECT_FALSE(card_->facts().maps);
   for (const int32_t rows : {8, 300, 2048}) {
     const Work work = work_of_product({1024}, 3584);
