@@ -150,7 +150,7 @@ TEST_P(Conformance, EveryOpAgainstRef) {
       types.clear();
       for (const Format& format : formats()) types.push_back(format.dtype);
     }
-    int rounds = types.size() > 1 ? scaled(12, 3) : scaled(30, 4);
+    int rounds = types.size() > 1 ? scaled(12, 1) : scaled(30, 2);
     if (on_this_machine(GetParam()) != GetParam()) rounds = types.size() > 1 ? 1 : 4;  // bodies are slow
     for (const DType dtype : types) {
       for (int round = 0; round < rounds; ++round) {
