@@ -276,6 +276,7 @@ std::string CudaExecutor::arithmetic() const {
     // Another compiler fuses and orders otherwise.
     what = fmt::format("cuda/sm_{}/{:08x}", facts.capability,
                        static_cast<uint32_t>(checksum(std::as_bytes(std::span(kernel_build())))));
+    if (facts.capability == 90 && !facts.maps) what += "-mma";  // tile_geometry.h
   }
   if (options_.products == Products::kF32) what += "-f32";
   if (options_.together) what += "-together";
