@@ -27,8 +27,12 @@ constexpr Tile kInSegments[] = {{"baton_tile_segments_128x128", 128, 128, 6, 1, 
                                 {"baton_tile_cluster_128x192", 128, 192, 5, kTileSegments},
                                 {"baton_tile_cluster_128x128", 128, 128, 6, kTileSegments},
                                 {"baton_tile_cluster_64x64", 64, 64, 8, kTileSegments}};
+constexpr Tile kInHalves[] = {{"baton_tile_halves_pair_128x128", 128, 128, 6, 1, 2},
+                              {"baton_tile_halves_128x128", 128, 128, 6, kTileHalves},
+                              {"baton_tile_halves_64x64", 64, 64, 8, kTileHalves}};
 constexpr Tile kCodes = {"baton_tile_codes_64x64", 64, 64, 8};
 constexpr Tile kCodesInSegments = {"baton_tile_codes_cluster_64x64", 64, 64, 8, kTileSegments};
+constexpr Tile kCodesInHalves = {"baton_tile_codes_halves_64x64", 64, 64, 8, kTileHalves};
 constexpr Tile kPlain[] = {{"baton_tile_plain_128", 128, 128, 3}, {"baton_tile_plain_64", 64, 64, 4}};
 constexpr Tile kPlainCodes = {"baton_tile_plain_codes", 64, 64, 4};
 constexpr uint32_t kWideThreads = 384, kWideCodesThreads = 640;
@@ -42,11 +46,11 @@ int32_t groups_of(const Tile& tile, const Instruction& in, int32_t rows) {
 
 // Clocks that the product takes, roughly: of a 9.0, where a processor makes 2048 products in a clock, gets 56 bytes
 // from the second-level cache, and all of them together 5000. Clusters of four do not fit everywhere: of 132 processors
-// an H200 has 120 of them at a time.
+// an H200 has 120 for them at a time.
 int64_t clocks_of(const Tile& tile, const Instruction& in, int32_t rows, uint32_t processors) {
   const int64_t tiles = groups_of(tile, in, rows) * int64_t{tile.blocks * tile.beside};
   const int64_t room =
-      tile.blocks > 1 ? std::max<int64_t>(processors * 10 / 11 / tile.blocks, 1) * tile.blocks : int64_t{processors};
+      tile.blocks > 2 ? std::max<int64_t>(processors * 10 / 11 / tile.blocks, 1) * tile.blocks : int64_t{processors};
   const int64_t at_once = std::min(tiles, room), waves = (tiles + at_once - 1) / at_once;
   const int64_t products = int64_t{tile.rows} * tile.width * kTileDepth * 21 / 20 / 2048;
   const int64_t bytes = (tile.rows + tile.width / static_cast<int32_t>(tile.beside)) * 2 * kTileDepth;
@@ -83,12 +87,16 @@ TileLaunch launch_of(const Tile& tile, const Instruction& in, int32_t rows, uint
 }
 
 std::span<const Tile> tiles_for(const Instruction& in) {
-  return in_segments(in) ? std::span<const Tile>(kInSegments) : kWhole;
+  const int32_t segments = tile_segments(in);
+  return segments == kTileSegments ? std::span<const Tile>(kInSegments)
+         : segments == kTileHalves ? std::span<const Tile>(kInHalves)
+                                   : std::span<const Tile>(kWhole);
 }
 
 TileLaunch launch_on_90(const Instruction& in, int32_t rows, bool coded, uint32_t processors) {
   if (coded) {
-    const Tile& tile = in_segments(in) ? kCodesInSegments : kCodes;
+    const int32_t segments = tile_segments(in);
+    const Tile& tile = segments == kTileSegments ? kCodesInSegments : segments == kTileHalves ? kCodesInHalves : kCodes;
     return launch_of(tile, in, rows, processors, 1, kWideCodesThreads);
   }
   return launch_of(fastest(tiles_for(in), in, rows, processors), in, rows, processors, 1, kWideThreads);

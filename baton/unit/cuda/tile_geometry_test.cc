@@ -41,8 +41,7 @@ TEST(TileGeometry, WideTilesWhereTheyFillTheCard) {
 // 64 tiles of 128x128 would leave half of the processors without work.
 TEST(TileGeometry, SmallerTilesWhereWideOnesAreTooFew) {
   EXPECT_EQ(kernel(product({2048}, 2048, Epilogue::kAdd), 512), "baton_tile_pair_64x128");
-  EXPECT_EQ(kernel(product({2048}, 6144, Epilogue::kAdd), 512), "baton_tile_pair_64x128");
-  EXPECT_EQ(kernel(product({2048}, 6144, Epilogue::kAdd), 2048), "baton_tile_pair_128x256");
+  EXPECT_EQ(kernel(product({2048}, 2048, Epilogue::kAdd), 2048), "baton_tile_pair_128x256");
 }
 
 // Two tiles under each other, of which the lower one may have no rows at all.
@@ -67,8 +66,28 @@ TEST(TileGeometry, NarrowProductsAreInSegmentsWhateverTheRows) {
     const std::string name = kernel(in, rows);
     EXPECT_TRUE(name.find("segments") != std::string::npos || name.find("cluster") != std::string::npos) << name;
   }
-  EXPECT_FALSE(in_segments(product({1025}, 3584)));
-  EXPECT_FALSE(in_segments(product({512, 512}, 3584, Epilogue::kSwiGlu)));
+  EXPECT_EQ(tile_segments(in), kTileSegments);
+  EXPECT_EQ(tile_segments(product({1025}, 3584)), 1);
+  EXPECT_EQ(tile_segments(product({512, 512}, 3584, Epilogue::kSwiGlu)), 1);
+}
+
+// Of long rows and twice as many columns two.
+TEST(TileGeometry, LongProductsAreInHalvesWhateverTheRows) {
+  const Instruction in = product({2048}, 6144, Epilogue::kAdd);
+  EXPECT_EQ(kernel(in, 16), "baton_tile_halves_64x64");
+  EXPECT_EQ(kernel(in, 512), "baton_tile_halves_128x128") << "128 blocks, each of half the sum";
+  EXPECT_EQ(kernel(in, 2048), "baton_tile_halves_pair_128x128");
+  EXPECT_EQ(tile_geometry(in, 512, 90, kH100).all[0].grid, 128u);
+  for (const int32_t rows : {1, 64, 65, 300, 1000, 5000}) {
+    const std::string name = kernel(in, rows);
+    EXPECT_NE(name.find("halves"), std::string::npos) << name;
+  }
+  EXPECT_EQ(tile_segments(in), kTileHalves);
+  EXPECT_EQ(tile_segments(product({1024}, 6144)), kTileSegments);
+  EXPECT_EQ(tile_segments(product({2049}, 6144)), 1);
+  EXPECT_EQ(tile_segments(product({2048}, 4000)), 1);
+  EXPECT_EQ(tile_segments(product({1025}, 4096)), kTileHalves);
+  EXPECT_EQ(tile_segments(product({1024, 1024}, 6144, Epilogue::kSwiGlu)), 1);
 }
 
 TEST(TileGeometry, CodesAreUnpackedForManyRowsAndWithScratchOnly) {
@@ -81,11 +100,13 @@ TEST(TileGeometry, CodesAreUnpackedForManyRowsAndWithScratchOnly) {
   EXPECT_EQ(kernel(in, 2048, 86), "baton_unpack baton_tile_plain_128");
   in.matrix[0].rows = 1024;
   EXPECT_EQ(kernel(in, 8), "baton_tile_codes_cluster_64x64");
+  in.matrix[0].rows = 2000;
+  EXPECT_EQ(kernel(in, 8), "baton_tile_codes_halves_64x64");
 }
 
 TEST(TileGeometry, GridsFit) {
   const Instruction instructions[] = {product({4096}, 4096), product({1024}, 2048, Epilogue::kAdd), product({33}, 100),
-                                      product({3584, 3584}, 1024, Epilogue::kSwiGlu)};
+                                      product({3584, 3584}, 1024, Epilogue::kSwiGlu), product({1500}, 5000)};
   for (const Instruction& in : instructions) {
     for (const int32_t rows : {1, 64, 130, 512, 4096}) {
       for (const uint32_t capability : {80u, 90u}) {
@@ -94,6 +115,9 @@ TEST(TileGeometry, GridsFit) {
         EXPECT_LE(launch.shared_bytes, capability == 90 ? 227u * 1024 : 99u * 1024);
         if (launch.kernel.find("cluster") != std::string::npos) {
           EXPECT_EQ(launch.grid % kTileSegments, 0u);
+        }
+        if (launch.kernel.find("halves") != std::string::npos) {
+          EXPECT_EQ(launch.grid % kTileHalves, 0u);
         }
       }
     }

@@ -18,10 +18,10 @@ namespace baton::cuda {
 
 inline constexpr int32_t kTileDepth = 64;
 inline constexpr int32_t kPlainThreads = 256;  // of the kernels of tile_plain.cuh
-// A sum over K of a product with few columns is one of this many sums over parts of K, added in their order: be they
-// made by one block or by as many. Which products is a matter of their shape alone (in_segments): the same row has the
+// A sum over K of a product with few columns is one of so many sums over parts of K, added in their order: be they made
+// by one block or by as many. How many is a matter of the product's shape alone (tile_segments): the same row has the
 // same bits among however many.
-inline constexpr int32_t kTileSegments = 4;
+inline constexpr int32_t kTileSegments = 4, kTileHalves = 2;
 
 // From a tile's begin, of a row's piece.
 BATON_BOTH constexpr uint32_t tile_offset(uint32_t row, uint32_t piece) {
@@ -45,8 +45,12 @@ BATON_BOTH constexpr int32_t tile_columns(const Instruction& in) {
   return columns;
 }
 
-BATON_BOTH constexpr bool in_segments(const Instruction& in) {
-  return !is_paired(in) && tile_columns(in) <= 1024 && in.matrix[0].pitch >= 1024;
+// kTileSegments, kTileHalves, or 1.
+BATON_BOTH constexpr int32_t tile_segments(const Instruction& in) {
+  const int32_t columns = tile_columns(in), pitch = in.matrix[0].pitch;
+  if (is_paired(in)) return 1;
+  if (columns <= 1024 && pitch >= 1024) return kTileSegments;
+  return columns <= 2048 && pitch >= 4096 ? kTileHalves : 1;
 }
 
 // Where a matrix that is not in bf16 lies in scratch memory once baton_unpack has run; of all: how many bytes there

@@ -161,15 +161,17 @@ TEST(TileLayout, TilesHaveEveryColumnOnce) {
 }
 
 TEST(TileLayout, SegmentsAreAllSteps) {
-  for (const int32_t pitch : {1024, 1088, 1152, 3584}) {
-    int32_t next = 0;
-    for (int32_t s = 0; s < kTileSegments; ++s) {
-      const TileSteps steps = segment_steps(pitch, s, kTileSegments);
-      EXPECT_EQ(steps.first, next);
-      EXPECT_GT(steps.last, steps.first);
-      next = steps.last;
+  for (const int32_t segments : {kTileSegments, kTileHalves}) {
+    for (const int32_t pitch : {1024, 1088, 1152, 3584}) {
+      int32_t next = 0;
+      for (int32_t s = 0; s < segments; ++s) {
+        const TileSteps steps = segment_steps(pitch, s, segments);
+        EXPECT_EQ(steps.first, next);
+        EXPECT_GT(steps.last, steps.first);
+        next = steps.last;
+      }
+      EXPECT_EQ(next, pitch / kTileDepth);
     }
-    EXPECT_EQ(next, pitch / kTileDepth);
   }
 }
 

@@ -58,8 +58,16 @@ BATON_TILE_WIDE(baton_tile_segments_128x128, BATON_CLUSTER(2), tile_wide, 128, 1
 BATON_TILE_WIDE(baton_tile_cluster_128x192, BATON_CLUSTER(kTileSegments), tile_cluster, 128, 192, 5, 1, Cut::kCluster)
 BATON_TILE_WIDE(baton_tile_cluster_128x128, BATON_CLUSTER(kTileSegments), tile_cluster, 128, 128, 6, 1, Cut::kCluster)
 BATON_TILE_WIDE(baton_tile_cluster_64x64, BATON_CLUSTER(kTileSegments), tile_cluster, 64, 64, 8, 1, Cut::kCluster)
+BATON_TILE_WIDE(baton_tile_halves_pair_128x128, BATON_CLUSTER(2), tile_wide, 128, 128, 6, 2, Cut::kSegments, false,
+                kTileHalves)
+BATON_TILE_WIDE(baton_tile_halves_128x128, BATON_CLUSTER(kTileHalves), tile_cluster, 128, 128, 6, 1, Cut::kCluster,
+                false, kTileHalves)
+BATON_TILE_WIDE(baton_tile_halves_64x64, BATON_CLUSTER(kTileHalves), tile_cluster, 64, 64, 8, 1, Cut::kCluster, false,
+                kTileHalves)
 BATON_TILE_CODES(baton_tile_codes_64x64, , 64, 64, 8, 1, Cut::kWhole, true)
 BATON_TILE_CODES(baton_tile_codes_cluster_64x64, BATON_CLUSTER(kTileSegments), 64, 64, 8, 1, Cut::kCluster, true)
+BATON_TILE_CODES(baton_tile_codes_halves_64x64, BATON_CLUSTER(kTileHalves), 64, 64, 8, 1, Cut::kCluster, true,
+                 kTileHalves)
 
 extern "C" __global__ void __launch_bounds__(kPlainThreads) baton_unpack(const __grid_constant__ Work work) {
   begin_behind();

@@ -11,11 +11,13 @@ namespace baton::cuda {
 enum class Cut { kWhole, kSegments, kCluster };
 
 template <int kRowsOf, int kWidthOf, int kStagesOf, uint32_t kBesideOf = 1, Cut kCutOf = Cut::kWhole,
-          bool kCodedOf = false>
+          bool kCodedOf = false, int kSegmentsOf = kTileSegments>
 struct WideShape {
   static constexpr int kRows = kRowsOf, kWidth = kWidthOf, kStages = kStagesOf;
   static constexpr bool kCoded = kCodedOf;
   static constexpr Cut kCut = kCutOf;
+  static constexpr int kSegments = kCutOf == Cut::kWhole ? 1 : kSegmentsOf;
+  static constexpr int kBlocks = kCutOf == Cut::kCluster ? kSegments : 1;  // of a cluster that shares a tile
   // Blocks of a cluster that have the same columns of tiles under each other: each brings a part of them for all.
   static constexpr uint32_t kBeside = kBesideOf;
   static constexpr uint32_t kFillers =

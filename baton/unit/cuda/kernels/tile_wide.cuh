@@ -1,8 +1,8 @@
 // Products of many rows with wgmma, for cards of 9.0. The first two groups of four warps multiply, those behind them
 // fill a ring of stages (tile_fill.cuh). A tile of 128 rows is cut between the two groups by rows, one of 64 rows by
 // columns. Two tiles under each other (kBeside) have the same columns, of which each block brings one half for both.
-// Products in segments (in_segments): kSegments makes one after the other and adds them; kCluster has a block of a
-// cluster of four make each, and each block add a quarter of the rows, in the same order.
+// Products in segments (tile_segments): kSegments makes one after the other and adds them; kCluster has a block of a
+// cluster make each, and each block add its share of the rows, in the same order.
 #pragma once
 
 #include "baton/unit/cuda/kernels/tile_fill.cuh"
@@ -53,11 +53,11 @@ __device__ __forceinline__ void multiply_steps(TileSteps steps, uint32_t group, 
   free_stage<Shape>(ring, before);
 }
 
-// Behind the sums of a segment in each block of a cluster: their sum and the epilogue, of a quarter of the rows.
+// Behind the sums of a segment in each block of a cluster: their sum and the epilogue, of its share of the rows.
 template <class Shape>
 __device__ __forceinline__ void finish_segments(const Instruction& in, int32_t rows, int32_t row_tile,
                                                 int32_t column_tile, uint32_t base) {
-  constexpr int kEach = Shape::kRows / kTileSegments, kFours = Shape::kWidth / 4;
+  constexpr int kEach = Shape::kRows / Shape::kBlocks, kFours = Shape::kWidth / 4;
   const uint32_t rank = cluster_rank();
   for (int i = threadIdx.x; i < kEach * kFours; i += Shape::kThreadsAll) {
     const int within = static_cast<int>(rank) * kEach + i / kFours, c = i % kFours * 4;
@@ -65,12 +65,12 @@ __device__ __forceinline__ void finish_segments(const Instruction& in, int32_t r
     const TileColumn column = tile_column(in, column_tile, Shape::kWidth, Shape::kShare, c);
     if (row >= rows || column.matrix < 0) continue;
     const uint32_t from = base + (within * Shape::kSumPitch + c) * 4;
-    float4 part[kTileSegments];
+    float4 part[Shape::kBlocks];
 #pragma unroll
-    for (int s = 0; s < kTileSegments; ++s) part[s] = load_cluster(from, s);
+    for (int s = 0; s < Shape::kBlocks; ++s) part[s] = load_cluster(from, s);
     float4 sum = part[0];
 #pragma unroll
-    for (int s = 1; s < kTileSegments; ++s)
+    for (int s = 1; s < Shape::kBlocks; ++s)
       sum.x += part[s].x, sum.y += part[s].y, sum.z += part[s].z, sum.w += part[s].w;
     const int32_t width = in.matrix[column.matrix].rows;
     if (in.epilogue == Epilogue::kAdd && column.n < width) {  // rows of z end in zeros
@@ -108,16 +108,17 @@ __device__ __forceinline__ void keep_sums(uint32_t group, uint32_t base, const f
 
 // A tile's sums, by a group that multiplies; of a cluster's tile those of its segment.
 template <class Shape>
-__device__ __forceinline__ void sum_tile(int32_t pitch, uint32_t rank, uint32_t group, Ring<Shape::kStages>& ring,
-                                         float (&sums)[Shape::kShare / 2]) {
+__device__ __forceinline__ void sum_tile(const Instruction& in, uint32_t rank, uint32_t group,
+                                         Ring<Shape::kStages>& ring, float (&sums)[Shape::kShare / 2]) {
+  const int32_t pitch = in.matrix[0].pitch;
   if constexpr (Shape::kCut == Cut::kWhole) multiply_steps<Shape>(segment_steps(pitch, 0, 1), group, ring, sums);
   if constexpr (Shape::kCut == Cut::kCluster)
-    multiply_steps<Shape>(segment_steps(pitch, static_cast<int32_t>(rank), kTileSegments), group, ring, sums);
+    multiply_steps<Shape>(segment_steps(pitch, static_cast<int32_t>(rank), Shape::kBlocks), group, ring, sums);
   if constexpr (Shape::kCut == Cut::kSegments) {
-    multiply_steps<Shape>(segment_steps(pitch, 0, kTileSegments), group, ring, sums);
-    for (int s = 1; s < kTileSegments; ++s) {
+    multiply_steps<Shape>(segment_steps(pitch, 0, Shape::kSegments), group, ring, sums);
+    for (int s = 1; s < Shape::kSegments; ++s) {
       float more[Shape::kShare / 2];
-      multiply_steps<Shape>(segment_steps(pitch, s, kTileSegments), group, ring, more);
+      multiply_steps<Shape>(segment_steps(pitch, s, Shape::kSegments), group, ring, more);
 #pragma unroll
       for (int i = 0; i < Shape::kShare / 2; ++i) sums[i] += more[i];
     }
@@ -154,7 +155,7 @@ __device__ __forceinline__ Ring<Shape::kStages> begin_ring(unsigned char* shared
 template <class Shape>
 __device__ __forceinline__ void tile_codes(const Instruction& in, int32_t rows, unsigned char* shared) {
   constexpr bool kCluster = Shape::kCut == Cut::kCluster;
-  constexpr uint32_t kBlocks = kCluster ? kTileSegments : 1;
+  constexpr uint32_t kBlocks = Shape::kBlocks;
   Ring<Shape::kStages> ring = begin_ring<Shape>(shared);
   const TileGrid grid = tile_grid(in, rows, Shape::kRows, Shape::kWidth);
   const uint32_t group = threadIdx.x / 128, rank = kCluster ? cluster_rank() : 0;
@@ -168,7 +169,7 @@ __device__ __forceinline__ void tile_codes(const Instruction& in, int32_t rows, 
       fill_codes<Shape>(in, copies, steps, column_tile, group - 2, ring);
     } else {
       float sums[Shape::kShare / 2];
-      sum_tile<Shape>(in.matrix[0].pitch, rank, group, ring, sums);
+      sum_tile<Shape>(in, rank, group, ring, sums);
       if constexpr (kCluster) {
         keep_sums<Shape>(group, ring.base, sums);
       } else {
@@ -193,16 +194,16 @@ __device__ __forceinline__ void tile_cluster(const TileWork& work, unsigned char
   Ring<Shape::kStages> ring = begin_ring<Shape>(shared);
   const TileGrid grid = tile_grid(in, work.rows, Shape::kRows, Shape::kWidth);
   const uint32_t group = threadIdx.x / 128, rank = cluster_rank();
-  const auto tile = static_cast<int32_t>(blockIdx.x / kTileSegments);
+  const auto tile = static_cast<int32_t>(blockIdx.x / Shape::kBlocks);
   const int32_t row_tile = grid.row_tile(tile), column_tile = grid.column_tile(tile);
   if (group < 2) {
     wait_for_those_before();
     float sums[Shape::kShare / 2];
-    sum_tile<Shape>(in.matrix[0].pitch, rank, group, ring, sums);
+    sum_tile<Shape>(in, rank, group, ring, sums);
     keep_sums<Shape>(group, ring.base, sums);
   } else {
     if (threadIdx.x == 256) {
-      const TileSteps steps = segment_steps(in.matrix[0].pitch, static_cast<int32_t>(rank), kTileSegments);
+      const TileSteps steps = segment_steps(in.matrix[0].pitch, static_cast<int32_t>(rank), Shape::kBlocks);
       WideBoxes<Shape> boxes(work);
       boxes.begin(row_tile, column_tile, 0);
       const int32_t begun = fill_ahead(boxes, steps, ring);
@@ -249,7 +250,7 @@ __device__ __forceinline__ void tile_wide(const TileWork& work, unsigned char* s
     Patches<Shape::kPatches> patches = {ring.base + Shape::kPatchesAt + warp() * (Shape::kPatches * kPatchBytes)};
     for (int32_t tile = begin; tile < grid.tiles(); tile += stride) {
       float sums[Shape::kShare / 2];
-      sum_tile<Shape>(in.matrix[0].pitch, 0, group, ring, sums);
+      sum_tile<Shape>(in, 0, group, ring, sums);
       const TilePart part = part_of<Shape>(work.rows, row_tile(tile), grid.column_tile(tile), group);
       if constexpr (Shape::kPatches > 0) {
         const auto above = static_cast<int32_t>(value_row(lane(), 0));
