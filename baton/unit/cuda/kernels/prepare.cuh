@@ -69,12 +69,11 @@ __device__ void prepare_group(const Instruction& instruction, int64_t row, int32
     rounded[i] = __float2bfloat16_rn(0.0f);
 }
 
-// Four values of a row whose norm this is the factor of.
+// Four values of a row whose norm this is the factor of, and their scales.
 template <bool kBf16>
 __device__ __forceinline__ void put_normed(const Instruction& instruction, int64_t row, int32_t i,
-                                           const float (&from)[4], float factor) {
-  float by[4], v[4];
-  load<4>(at<const float>(instruction.vectors[0]) + i, by);
+                                           const float (&from)[4], const float (&by)[4], float factor) {
+  float v[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) v[k] = from[k] * factor * by[k];
   if constexpr (kBf16) {
@@ -87,8 +86,9 @@ __device__ __forceinline__ void put_normed(const Instruction& instruction, int64
 }  // namespace rows
 
 // Whole rows with a norm of roots of squares: four warps have a row, and what each thread reads at once it keeps. They
-// add as a block's threads would, each for four of them.
-template <bool kBf16>
+// add as a block's threads would, each for four of them. kScalesFirst: scales come with the values, not when these are
+// summed; it takes registers.
+template <bool kBf16, bool kScalesFirst>
 __device__ inline void prepare_rows(const Instruction& instruction, int32_t count, uint32_t block, uint32_t blocks,
                                     float* partial) {
   constexpr int kTeamWarps = kRowWarps, kTeams = kWarps / kTeamWarps, kEach = kWarps / kTeamWarps, kWide = 4 * kThreads;
@@ -101,13 +101,16 @@ __device__ inline void prepare_rows(const Instruction& instruction, int32_t coun
        begin += static_cast<int32_t>(blocks) * kTeams) {
     const int32_t row = min(begin + team, count - 1);
     const float* const x = row_of(instruction.x, width, row);
-    float kept[kEach][4];
+    const auto scales = [&] { return at<const float>(instruction.vectors[0]); };
+    float kept[kEach][4], by[kScalesFirst ? kEach : 1][4];
     float sum[kEach] = {};
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) kept[k][j] = 0;
-      if (first(k) < width) rows::load<4>(x + first(k), kept[k]);
+      if (first(k) >= width) continue;
+      rows::load<4>(x + first(k), kept[k]);
+      if constexpr (kScalesFirst) rows::load<4>(scales() + first(k), by[k]);
     }
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
@@ -135,12 +138,17 @@ __device__ inline void prepare_rows(const Instruction& instruction, int32_t coun
     const float factor = 1.0f / sqrtf(total / static_cast<float>(width) + instruction.op.eps);
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
-      if (first(k) < width) rows::put_normed<kBf16>(instruction, row, first(k), kept[k], factor);
+      if (first(k) < width) {
+        float(&scale)[4] = by[kScalesFirst ? k : 0];
+        if constexpr (!kScalesFirst) rows::load<4>(scales() + first(k), scale);
+        rows::put_normed<kBf16>(instruction, row, first(k), kept[k], scale, factor);
+      }
 #pragma unroll 1
       for (int32_t i = first(k) + kWide; i < width; i += kWide) {
-        float v[4];
+        float v[4], scale[4];
         rows::load<4>(x + i, v);
-        rows::put_normed<kBf16>(instruction, row, i, v, factor);
+        rows::load<4>(scales() + i, scale);
+        rows::put_normed<kBf16>(instruction, row, i, v, scale, factor);
       }
     }
     if constexpr (kBf16) {
@@ -175,9 +183,9 @@ __device__ inline void do_prepare(const Instruction& instruction, const Pass& pa
   float* const partial = reinterpret_cast<float*>(shared);
   if (has_whole_rows(instruction)) {
     if (instruction.to_bf16) {
-      prepare_rows<true>(instruction, count, block, blocks, partial);
+      prepare_rows<true, false>(instruction, count, block, blocks, partial);
     } else {
-      prepare_rows<false>(instruction, count, block, blocks, partial);
+      prepare_rows<false, false>(instruction, count, block, blocks, partial);
     }
   } else if (instruction.x_width % 4 == 0 && (!norms(instruction) || instruction.op.width % 4 == 0)) {
     prepare<4>(instruction, count, block, blocks, partial);
@@ -192,8 +200,8 @@ __device__ inline void do_prepare_rows(const Instruction& instruction, const Pas
                                        uint32_t blocks, unsigned char* shared) {
   float* const partial = reinterpret_cast<float*>(shared);
   const int32_t count = rows::count_of(instruction, pass);
-  if (instruction.to_bf16) return prepare_rows<true>(instruction, count, block, blocks, partial);
-  prepare_rows<false>(instruction, count, block, blocks, partial);
+  if (instruction.to_bf16) return prepare_rows<true, true>(instruction, count, block, blocks, partial);
+  prepare_rows<false, true>(instruction, count, block, blocks, partial);
 }
 // Of has_gated_groups: lanes have four values of a group, and groups are read before the first is normed.
 template <bool kBf16>
