@@ -103,12 +103,14 @@ class Prompts {
   }
 };
 
-// kDelta of prompts, whose states go on from pass to pass.
+// kDelta of prompts, or kConvDelta, whose states go on from pass to pass; of the latter also by kConv before kDelta.
 class Delta : Prompts {
  public:
-  Delta(int32_t heads, int32_t key_heads, HeadMap map) : memory_(7) {
-    in_.what = Do::kDelta;
+  enum class With { kNone, kConv, kConvApart };
+  Delta(int32_t heads, int32_t key_heads, HeadMap map, With with = With::kNone) : memory_(7), with_(with) {
+    in_.what = with == With::kConv ? Do::kConvDelta : Do::kDelta;
     Op& op = in_.op;
+    op.taps = 4;
     op.heads = heads, op.kv_heads = key_heads, op.key_dim = op.value_dim = 128, op.eps = 1e-6f, op.head_map = map;
     in_.x_width = (2 * key_heads + heads) * 128, in_.y_width = in_.z_width = heads, in_.out_width = heads * 128;
     const int64_t tokens = kSequences * kTokens;
@@ -120,6 +122,9 @@ class Delta : Prompts {
       rate = -0.05f - std::abs(rate);
     }
     size_ = int64_t{heads} * 128 * 128;
+    in_.slot2.offset = static_cast<uint64_t>(size_) * sizeof(float);
+    in_.vectors[2] = memory_.values(int64_t{4} * in_.x_width, 0.5f);
+    if (with != With::kNone) size_ += int64_t{4} * in_.x_width;
     begin_ = memory_.values(kSequences * size_, 0.3f);
     states_ = memory_.values(kSequences * size_);
   }
@@ -143,11 +148,14 @@ class Delta : Prompts {
     const auto units = static_cast<uint32_t>(delta_chunks(pass) * in_.op.heads);
     in_.scratch = memory_.take(units * kDeltaChunkBytes, 0xff);
     if (columns == 0) {
-      reference_delta(in_, pass);
+      with_ == With::kConv ? reference_conv_delta(in_, pass) : reference_delta(in_, pass);
     } else {
+      if (with_ == With::kConvApart) convolve(pass, reg(in_.x_width, 0), order);
       const Work work{in_, reinterpret_cast<Address>(&pass)};
-      fiber::launch({units, kDeltaPrepareThreads, kDeltaPrepareShared, order},
-                    [&] { delta_prepare_block(work, shared); });
+      fiber::launch({units, kDeltaPrepareThreads, kDeltaPrepareShared, order}, [&] {
+        if (with_ == With::kConv) return delta_prepare_block<true>(work, shared);
+        delta_prepare_block<false>(work, shared);
+      });
       const auto blocks = static_cast<uint32_t>(pass.runs * in_.op.heads * (128 / columns));
       fiber::launch({blocks, kDeltaChunksThreads, kDeltaChunksShared, order}, [&] {
         if (columns == 16) delta_chunks_block<16>(work, shared);
@@ -156,22 +164,35 @@ class Delta : Prompts {
     }
     return outputs(in_, pass);
   }
+  // And the ring behind it.
   Values state(int32_t sequence) const {
     const auto* const from = host_at<const float>(states_) + sequence * size_;
     return {from, from + size_};
   }
 
  private:
+  void convolve(const Pass& pass, Address out, Order order) {
+    Instruction conv = in_;
+    conv.what = Do::kConv, conv.slot = in_.slot2, conv.vectors[0] = in_.vectors[2];
+    conv.out = out, conv.out_width = in_.x_width;
+    fiber::launch({4, kThreads, 0, order}, [&] { do_conv(conv, pass, blockIdx.x, gridDim.x, shared); });
+    in_.x = out;
+  }
+
   Memory memory_;
+  With with_;
   Instruction in_;
   Address x_, y_, z_, begin_, states_;
   int64_t size_;
 };
 
 TEST(CudaPromptKernels, TheDeltaRuleInChunksIsWhatItsBodyIs) {
-  for (const auto& [heads, key_heads, map] :
-       {std::tuple{2, 2, HeadMap::kGrouped}, {4, 2, HeadMap::kGrouped}, {4, 2, HeadMap::kTiled}}) {
-    Delta delta(heads, key_heads, map);
+  using With = Delta::With;
+  for (const auto& [heads, key_heads, map, with] : {std::tuple{2, 2, HeadMap::kGrouped, With::kNone},
+                                                    {4, 2, HeadMap::kGrouped, With::kNone},
+                                                    {4, 2, HeadMap::kTiled, With::kConv},
+                                                    {2, 2, HeadMap::kGrouped, With::kConv}}) {
+    Delta delta(heads, key_heads, map, with);
     const std::vector<Piece> pieces = {{0, 30, 150}, {1, 0, 64}, {2, 63, 2}};
     delta.begin();
     const Values want = delta.go(pieces, 0);
@@ -193,8 +214,19 @@ TEST(CudaPromptKernels, TheDeltaRuleInChunksIsWhatItsBodyIs) {
   }
 }
 
+// Whether the convolution is made by itself before or not shows nowhere.
+TEST(CudaPromptKernels, TheConvolutionHasTheBitsThatItHasApart) {
+  Delta one(4, 2, HeadMap::kGrouped, Delta::With::kConv), apart(4, 2, HeadMap::kGrouped, Delta::With::kConvApart);
+  one.begin(), apart.begin();
+  for (const std::vector<Piece>& pieces :
+       {std::vector<Piece>{{0, 0, 1}, {1, 0, 64}, {2, 62, 67}}, {{0, 1, 2}, {1, 64, 3}, {2, 129, 1}}, {{0, 3, 66}}}) {
+    EXPECT_EQ(one.go(pieces, 16, Order::kRandom), apart.go(pieces, 16));
+    for (int s = 0; s < 3; ++s) EXPECT_EQ(one.state(s), apart.state(s)) << s;
+  }
+}
+
 TEST(CudaPromptKernels, TheDeltaRuleShowsNeitherNeighboursNorCuts) {
-  Delta delta(2, 1, HeadMap::kGrouped);
+  Delta delta(2, 1, HeadMap::kGrouped, Delta::With::kConv);
   delta.begin();
   const Values whole = delta.go({{1, 0, 64}, {0, 0, 200}}, 16);
   const Values state = delta.state(0);

@@ -116,6 +116,11 @@ T __shfl_sync(uint32_t mask, T value, int from, int width = 32) {
   return baton::fiber::shuffle("__shfl_sync", mask, value, first + (from & (width - 1)));
 }
 template <class T>
+T __shfl_up_sync(uint32_t mask, T value, uint32_t by) {
+  const uint32_t own = baton::fiber::own_lane();
+  return baton::fiber::shuffle("__shfl_up_sync", mask, value, own >= by ? own - by : own);
+}
+template <class T>
 T __shfl_down_sync(uint32_t mask, T value, uint32_t by) {
   const int own = baton::fiber::own_lane(), from = own + static_cast<int>(by);
   return baton::fiber::shuffle("__shfl_down_sync", mask, value, from < 32 ? from : own);

@@ -58,6 +58,9 @@ class Binding {
       case Do::kDelta:
         made.scratch = bindings_.delta_in_chunks ? bindings_.scratch : 0;
         return;
+      case Do::kConvDelta:
+        made.scratch = bindings_.delta_in_chunks && lowered_.many ? bindings_.scratch : 0;
+        return;
       case Do::kRoute:
       case Do::kExpertsIn:
       case Do::kExpertsOut:

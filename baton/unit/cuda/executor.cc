@@ -133,25 +133,53 @@ Status CudaExecutor::run_pass(std::span<const Seat> seats, std::span<const PassP
   pass.rows = static_cast<int32_t>(parts.back().row + parts.back().count);
   pass.runs = static_cast<int32_t>(parts.size());
   pass.rows_out = 0;
-  std::vector<int32_t> wanted;
+  pass.stopped = 0;
   bool ends = false;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto& [of, begin, count, row] = parts[i];
-    const Seat& seat = seats[of];
-    set_run(i, seat, begin, count, static_cast<int32_t>(row));
-    ends = ends || begin + count == seat.tokens.size();
-    for (size_t token = std::max(seat.tokens.size() - seat.rows_out, begin); token < begin + count; ++token)
-      wanted.push_back(static_cast<int32_t>(row + token - begin));
+    set_run(i, seats[of], begin, count, static_cast<int32_t>(row));
+    ends = ends || begin + count == seats[of].tokens.size();
   }
+  const std::vector<Outputs> all = outputs_of(seats, parts, out);
+  if (!all.empty()) want(all.front());
   BATON_OK(work_->send(stream_));
   BATON_OK(context.watch != nullptr && ends ? run_telling(work_->many(), seats, parts, context)
                                             : run_body(work_->many()));
-  BATON_OK(run_tail(work_->many(), wanted, out));
-  out += wanted.size() * static_cast<size_t>(model_->program.output_width);
-  BATON_OK(stream_.wait());
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i > 0) {
+      want(all[i]);
+      BATON_OK(work_->send_counts(stream_));
+    }
+    BATON_OK(make_outputs(all[i]));
+  }
+  if (all.empty()) BATON_OK(stream_.wait());
   for (const auto& [of, begin, count, row] : parts)
     static_cast<CudaState*>(seats[of].state)->advance(count, 0, begin + count < seats[of].tokens.size());
   return {};
+}
+
+// A seat that asks for few has them as rows that decode have theirs, whatever the others ask for; of the rest some rows
+// at a time, as rows of outputs are long.
+std::vector<CudaExecutor::Outputs> CudaExecutor::outputs_of(std::span<const Seat> seats,
+                                                            std::span<const PassPart> parts, float*& out) const {
+  Outputs few = {{}, true};
+  std::vector<Wanted> many;
+  static_assert(kPrefillSeats * kFewOut <= kTailRows);
+  for (const auto& [of, begin, count, row] : parts) {
+    const Seat& seat = seats[of];
+    std::vector<Wanted>& to = seat.rows_out <= kFewOut && work_->has_list_of_tail() ? few.rows : many;
+    for (size_t token = std::max(seat.tokens.size() - seat.rows_out, begin); token < begin + count; ++token) {
+      to.push_back({static_cast<int32_t>(row + token - begin), out});
+      out += model_->program.output_width;
+    }
+  }
+  std::vector<Outputs> all;
+  if (!few.rows.empty()) all.push_back(std::move(few));
+  for (size_t done = 0; done < many.size(); done += kTailRows) {
+    const auto first = many.begin() + static_cast<std::ptrdiff_t>(done);
+    all.push_back({{first, first + static_cast<std::ptrdiff_t>(std::min<size_t>(kTailRows, many.size() - done))}});
+  }
+  return all;
 }
 
 Status CudaExecutor::decode_seats(std::span<const Seat> seats, size_t first, float* out, const StepContext& context) {
@@ -218,31 +246,40 @@ Status CudaExecutor::run_body(const Lists& lists) {
   return {};
 }
 
-// Some rows at a time: rows of outputs are long.
-Status CudaExecutor::run_tail(const Lists& lists, std::span<const int32_t> rows, float* out) {
-  Pass& pass = work_->pass();
-  for (size_t done = 0; done < rows.size();) {
-    const size_t count = std::min<size_t>(kTailRows, rows.size() - done);
-    BATON_OK(stream_.wait());  // what was sent last has arrived
-    pass.rows_out = static_cast<int32_t>(count);
-    std::copy_n(rows.data() + done, count, work_->out_rows());
-    BATON_OK(work_->send_counts(stream_));
+// What was sent last has arrived.
+void CudaExecutor::want(const Outputs& outputs) {
+  work_->pass().rows_out = static_cast<int32_t>(outputs.rows.size());
+  for (size_t i = 0; i < outputs.rows.size(); ++i) work_->out_rows()[i] = outputs.rows[i].row;
+}
+
+Status CudaExecutor::make_outputs(const Outputs& outputs) {
+  const Lists& lists = work_->many();
+  if (outputs.few) {
+    BATON_OK(launch_list(stream_, card_->facts(), work_->list_of_tail()));
+  } else {
     for (const Instruction& instruction : lists.tail)
-      BATON_OK(launch(stream_, card_->facts(), instruction, pass, work_->pass_on_card()));
-    BATON_OK(take_outputs(lists, pass.rows_out, out));
-    out += count * static_cast<size_t>(model_->program.output_width);
-    done += count;
+      BATON_OK(launch(stream_, card_->facts(), instruction, work_->pass(), work_->pass_on_card()));
   }
+  BATON_OK(bring_outputs(lists, static_cast<int32_t>(outputs.rows.size())));
+  const auto pitch = static_cast<size_t>(pitch_of(lists.outputs_width)),
+             width = static_cast<size_t>(lists.outputs_width);
+  for (size_t i = 0; i < outputs.rows.size(); ++i)
+    std::memcpy(outputs.rows[i].out, work_->outputs() + i * pitch, width * sizeof(float));
   return {};
 }
 
 // Waits.
+Status CudaExecutor::bring_outputs(const Lists& lists, int32_t rows) {
+  const auto pitch = static_cast<size_t>(pitch_of(lists.outputs_width));
+  BATON_OK(stream_.copy_out(work_->outputs(), lists.outputs, static_cast<uint64_t>(rows) * pitch * sizeof(float)));
+  return stream_.wait();
+}
+
 Status CudaExecutor::take_outputs(const Lists& lists, int32_t rows, float* out) {
   if (rows == 0) return {};
+  BATON_OK(bring_outputs(lists, rows));
   const auto pitch = static_cast<size_t>(pitch_of(lists.outputs_width)),
              width = static_cast<size_t>(lists.outputs_width);
-  BATON_OK(stream_.copy_out(work_->outputs(), lists.outputs, static_cast<uint64_t>(rows) * pitch * sizeof(float)));
-  BATON_OK(stream_.wait());
   for (size_t i = 0; i < static_cast<size_t>(rows); ++i)
     std::memcpy(out + i * width, work_->outputs() + i * pitch, width * sizeof(float));
   return {};

@@ -97,8 +97,22 @@ class CudaExecutor final : public Executor {
                      const StepContext& context);
   // All layers of a seat, whose state the step brings `tokens` further.
   void tell_decoded(const Seat& seat, size_t index, uint64_t tokens, const StepContext& context) const;
-  Status run_tail(const Lists& lists, std::span<const int32_t> rows, float* out);
+  // A row of a pass whose outputs are asked for, and where they go.
+  struct Wanted {
+    int32_t row;
+    float* out;
+  };
+  // Those that are made at a time, as few rows or as many are.
+  struct Outputs {
+    std::vector<Wanted> rows;
+    bool few = false;
+  };
+  std::vector<Outputs> outputs_of(std::span<const Seat> seats, std::span<const PassPart> parts, float*& out) const;
+  void want(const Outputs& outputs);
+  // Waits.
+  Status make_outputs(const Outputs& outputs);
   Status take_outputs(const Lists& lists, int32_t rows, float* out);
+  Status bring_outputs(const Lists& lists, int32_t rows);
 
   // Whether so many seats go on tensor cores.
   bool goes_together(size_t seats) const;

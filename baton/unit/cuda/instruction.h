@@ -151,8 +151,8 @@ enum class Do : uint8_t {
   kAttendAll,   // op kAttendAll
   kConv,        // op kCausalConv
   kDelta,       // op kDeltaRule
-  // Both, of one row each run; x is the convolution's input. op: the kDeltaRule op with the convolution's taps; slot
-  // the states, slot2 the ring; vectors[2] the taps.
+  // Both, of one row each run, or with scratch of prompts; x is the convolution's input. op: the kDeltaRule op with the
+  // convolution's taps; slot the states, slot2 the ring; vectors[2] the taps.
   kConvDelta,
   kShortConv,   // op kShortConv
   kEach,        // ops of single values: kSwiGlu, kGeGlu, kGelu, kAdd, kScale, kBias, kPosition, kPositionScale
@@ -245,9 +245,9 @@ struct Instruction {
   int32_t x_stride = 0;
   // kArgmax: none, and a block draws from a row; or uint64 [1 + kRunsMax], zero before the first launch, and all blocks
   // share each row. kAttend: f32 scratch for parts of long texts, [runs][heads][splits][head_dim + 2]; splits 1: none.
-  // kDelta: for chunks; 0: prompts, too, go token by token. kTile: for unpacked weights, or none. Bytes:
-  // mixers_geometry.h, tile_layout.h. kMultiply of mma_list.h: rows of x (planes_bytes). kRoute,
-  // kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner values
+  // kDelta, kConvDelta: for chunks; 0: prompts, too, go token by token, of kConvDelta there are none. kTile: for
+  // unpacked weights, or none. Bytes: mixers_geometry.h, tile_layout.h. kMultiply of mma_list.h: rows of x
+  // (planes_bytes). kRoute, kExperts*: int32 ids and f32 shares, [rows][experts_used] each; f32 inner values
   // [rows][experts_used][pitch_of(inner)].
   Address scratch = 0, ids = 0, shares = 0, inner = 0;
   int32_t splits = 1;

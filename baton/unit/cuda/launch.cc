@@ -133,6 +133,8 @@ bool fits_list(std::span<const Instruction> instructions) {
       case Do::kConv:
       case Do::kDelta:
         return false;
+      case Do::kConvDelta:
+        return instruction.scratch == 0;
       default:
         return true;
     }

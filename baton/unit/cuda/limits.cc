@@ -21,7 +21,7 @@ bool takes(Instruction in, int32_t columns, uint32_t shared_bytes) {
 // A row that decodes is staged whole, and so are prompts where products are in f32.
 Status check_products(const Model& model, const WeightPlan& plan, RowCount rows, uint32_t shared_bytes) {
   const auto form = [&](WeightId id) { return plan.of(id).shape.matrix.form; };
-  const Lowered lowered = lower(model.program, rows, Products::kF32, form);
+  const Lowered lowered = lower(model.program, rows, Products::kF32, form, shared_bytes);
   for (const auto* nodes : {&lowered.body, &lowered.tail}) {
     for (const Node& node : *nodes) {
       if (node.instruction.what != Do::kMultiply) continue;

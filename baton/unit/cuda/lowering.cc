@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "baton/base/status.h"
+#include "baton/unit/cuda/mixers_geometry.h"
 #include "baton/unit/cuda/node_facts.h"
 
 namespace baton::cuda {
@@ -13,9 +14,15 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form)
-      : program_(program), few_(rows == RowCount::kFew), tiles_(!few_ && products == Products::kBF16), form_(form) {
+  Lowering(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form,
+           uint32_t shared_bytes)
+      : program_(program),
+        few_(rows == RowCount::kFew),
+        tiles_(!few_ && products == Products::kBF16),
+        form_(form),
+        shared_bytes_(shared_bytes) {
     lowered_.registers = program.registers;
+    lowered_.many = !few_;
   }
 
   Lowered run() {
@@ -26,8 +33,9 @@ class Lowering {
     group_products();
     fuse_prologues();
     fuse_heads(nodes_, lowered_.outputs);
-    if (few_) fuse_delta();
+    fuse_delta(nodes_, lowered_.outputs, [&](const Op& both) { return few_ || convolves_chunks(both, shared_bytes_); });
     cut_tail();
+    if (!few_) lowered_.tail_of_few = lowered_.tail;
     if (tiles_) {
       divide(lowered_.body);
       divide(lowered_.tail);
@@ -272,30 +280,6 @@ class Lowering {
     }
   }
 
-  // c = conv(x); d = delta(c)  ->  one pass.
-  void fuse_delta() {
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (!is(i, Do::kConv) && !is(i, Do::kDelta)) continue;
-      Node& conv = nodes_[i];
-      // A row that decodes has no kernel of its own for either: both or the plain ones.
-      if (!is(i, Do::kConv) || !is(i + 1, Do::kDelta)) continue;
-      const Node& delta = nodes_[i + 1];
-      const RegisterId between = conv.instruction.op.out;
-      if (delta.instruction.op.x != between || read_later(i + 1, between) ||
-          delta.instruction.op.out == conv.instruction.op.x)
-        continue;
-      Node both = delta;
-      both.instruction.what = Do::kConvDelta;
-      both.instruction.op.x = conv.instruction.op.x;
-      both.instruction.op.taps = conv.instruction.op.taps;
-      both.instruction.op.slot2 = conv.instruction.op.slot;
-      both.vectors[2] = conv.vectors[0];
-      both.layer_done = std::max(conv.layer_done, delta.layer_done);
-      conv = both;
-      erase(i + 1);
-    }
-  }
-
   // Backwards from the end: what neither changes a state nor feeds something that does. The tail begins behind the last
   // node that is needed for every row.
   void cut_tail() {
@@ -383,6 +367,7 @@ class Lowering {
   const Program& program_;
   const bool few_, tiles_;
   const std::function<Form(WeightId)>& form_;
+  const uint32_t shared_bytes_;
   RegisterId router_ = -1;
   std::vector<Node> nodes_;
   Lowered lowered_;
@@ -390,8 +375,9 @@ class Lowering {
 
 }  // namespace
 
-Lowered lower(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form) {
-  return Lowering(program, rows, products, form).run();
+Lowered lower(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form,
+              uint32_t shared_bytes) {
+  return Lowering(program, rows, products, form, shared_bytes).run();
 }
 
 }  // namespace baton::cuda

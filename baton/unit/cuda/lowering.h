@@ -3,7 +3,8 @@
 //
 // - Norms and gates in front of products become their prologues, residual sums and gated activations their epilogues;
 //   consecutive products of one register become one instruction.
-// - Convolution and delta rule of a row that decodes are one pass over the state.
+// - Convolution and delta rule are one: of a row that decodes a pass over the state, of prompts that go in chunks what
+//   these begin with.
 // - What only leads to outputs is the tail: it runs for the rows whose outputs are asked for, and those are picked
 // first.
 // - Of many rows, products run on tensor cores, from operands that are rounded before; those of F32 matrices do not,
@@ -39,15 +40,21 @@ struct Node {
 struct Lowered {
   std::vector<Register> registers;  // the Program's, and further ones
   std::vector<Node> body, tail;
+  // Of many rows: the tail again, as few rows that decode have it, with products of f32. For few rows of many it is
+  // faster, as it does no more than to read the weights once, in lists.
+  std::vector<Node> tail_of_few;
   RegisterId outputs = -1;  // of the tail; output_width wide
   // The widest of each; 0: none. The first is made by a kPrepare, the second by the product before.
   int32_t operand_width[kOperands] = {};
+  bool many = false;         // RowCount::kMany
   int32_t experts_used = 0;  // of kExperts, the most
   WeightId gates = -1;       // of kExperts, one of them
 };
 
-// `form` says what a matrix is stored as on the card.
-Lowered lower(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form);
+// `form` says what a matrix is stored as on the card, shared_bytes what its blocks may have of shared memory: whether
+// delta rules of prompts go in chunks.
+Lowered lower(const Program& program, RowCount rows, Products products, const std::function<Form(WeightId)>& form,
+              uint32_t shared_bytes);
 
 // Where things are on the card.
 struct Bindings {

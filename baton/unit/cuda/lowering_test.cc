@@ -31,7 +31,8 @@ std::vector<Node> lowered(std::vector<Op> ops, Lowered* whole = nullptr) {
   program.ops.insert(program.ops.end(), ops.begin(), ops.end());
   program.ops.push_back(output);
   program.output_width = program.registers[static_cast<size_t>(output.x)].width;
-  Lowered made = lower(program, RowCount::kMany, Products::kBF16, [](WeightId) { return Form::kBF16; });
+  Lowered made = lower(
+      program, RowCount::kMany, Products::kBF16, [](WeightId) { return Form::kBF16; }, 227 * 1024);
   std::vector<Node> nodes = made.tail;
   std::erase_if(nodes, [](const Node& node) { return node.instruction.what == Do::kPick; });
   if (whole != nullptr) *whole = std::move(made);
@@ -57,6 +58,59 @@ TEST(CudaLowering, AProductRoundsRowsOfTheNext) {
   EXPECT_EQ(nodes[4].outs[0], 3) << "outputs";
   EXPECT_EQ(whole.operand_width[0], 192);
   EXPECT_EQ(whole.operand_width[1], 128);
+}
+
+TEST(CudaLowering, FewOutputsHaveATailOfTheirOwn) {
+  Lowered whole;
+  lowered({linear(0, 1), linear(1, 2), linear(2, 3)}, &whole);
+  std::vector<Do> kinds;
+  for (const Node& node : whole.tail_of_few) {
+    kinds.push_back(node.instruction.what);
+    EXPECT_EQ(node.instruction.wanted_only, node.instruction.what != Do::kPick);
+    EXPECT_EQ(node.from_operand, -1);
+  }
+  EXPECT_EQ(kinds, (std::vector{Do::kPick, Do::kMultiply, Do::kMultiply, Do::kMultiply}));
+  EXPECT_EQ(whole.tail_of_few.back().outs[0], whole.outputs);
+}
+
+// The convolution of a prompt goes with what it is for, where that goes in chunks and the kernel knows its taps.
+TEST(CudaLowering, ConvolutionsGoWithTheDeltaRule) {
+  const auto kinds = [](int32_t taps, int32_t dim, RowCount rows, uint32_t shared_bytes) {
+    Program program;
+    for (const int32_t width : {64, 3 * dim, 3 * dim, 64, 64, dim}) program.registers.push_back({"", width});
+    program.slots = {{SlotKind::kConv, 0, 0, taps - 1, 3 * dim}, {SlotKind::kRecurrent, 0, 1, dim, dim}};
+    Op embed{.kind = OpKind::kEmbed}, conv{.kind = OpKind::kCausalConv}, delta{.kind = OpKind::kDeltaRule};
+    embed.out = 0, embed.weights[Op::kMatrix] = 0;
+    conv.x = 1, conv.out = 2, conv.slot = 0, conv.taps = taps, conv.weights[Op::kTaps] = 3;
+    delta.x = 2, delta.y = 3, delta.z = 4, delta.out = 5, delta.slot = 1, delta.heads = delta.kv_heads = 1;
+    delta.key_dim = delta.value_dim = dim;
+    Op output{.kind = OpKind::kOutput};
+    output.x = 5;
+    program.ops = {embed, linear(0, 1), conv, delta, output};
+    program.output_width = dim;
+    const Lowered made = lower(
+        program, rows, Products::kBF16, [](WeightId) { return Form::kBF16; }, shared_bytes);
+    std::vector<Do> all;
+    for (const Node& node : made.body) {
+      const Do what = node.instruction.what;
+      if (what == Do::kConv || what == Do::kDelta || what == Do::kConvDelta) all.push_back(what);
+      if (what == Do::kConvDelta) {
+        EXPECT_EQ(node.instruction.op.x, 1);
+        EXPECT_EQ(node.instruction.op.taps, taps);
+        EXPECT_EQ(node.instruction.op.slot2, 0);
+        EXPECT_EQ(node.vectors[2], 3);
+        EXPECT_EQ(node.layer_done, 0);
+      }
+    }
+    return all;
+  };
+  using Kinds = std::vector<Do>;
+  const Kinds one = {Do::kConvDelta}, two = {Do::kConv, Do::kDelta};
+  EXPECT_EQ(kinds(4, 128, RowCount::kMany, 227 * 1024), one);
+  EXPECT_EQ(kinds(4, 128, RowCount::kMany, 99 * 1024), two);
+  EXPECT_EQ(kinds(3, 128, RowCount::kMany, 227 * 1024), two);
+  EXPECT_EQ(kinds(4, 64, RowCount::kMany, 227 * 1024), two);
+  EXPECT_EQ(kinds(3, 64, RowCount::kFew, 99 * 1024), one) << "rows that decode have no other way";
 }
 
 TEST(CudaLowering, NotWhatOthersRead) {

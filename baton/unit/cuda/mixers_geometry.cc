@@ -60,11 +60,15 @@ void add_attend_tile(MixerLaunches& launches, const Instruction& instruction, co
 void add_delta(MixerLaunches& launches, const Instruction& instruction, const Pass& pass, uint32_t processors) {
   const Op& op = instruction.op;
   const bool chunks = in_chunks(instruction);
+  const bool convolves = instruction.what == Do::kConvDelta;
   if (!chunks || any(pass, true))
-    add(launches, "baton_delta", delta_units(op, pass, processors), 2 * processors, kThreads, kSmallShared);
+    add(launches, convolves ? "baton_conv_delta" : "baton_delta", delta_units(op, pass, processors), 2 * processors,
+        kThreads, kSmallShared);
   const int64_t count = delta_chunks(pass);
   if (!chunks || count == 0) return;
-  add(launches, "baton_delta_prepare", count * op.heads, INT32_MAX, kDeltaPrepareThreads, kDeltaPrepareShared);
+  const int64_t units = count * op.heads;
+  add(launches, convolves ? "baton_conv_delta_prepare" : "baton_delta_prepare", units, INT32_MAX, kDeltaPrepareThreads,
+      units <= processors ? kDeltaPrepareAlone : kDeltaPrepareShared);
   const int64_t heads = int64_t{pass.runs} * op.heads;
   const bool narrow = heads * (op.value_dim / 16) <= processors;
   add(launches, narrow ? "baton_delta_chunks_16" : "baton_delta_chunks_32", heads * (op.value_dim / (narrow ? 16 : 32)),
@@ -101,10 +105,8 @@ MixerLaunches mixer_launches(const Instruction& instruction, const Pass& pass, u
       add(launches, "baton_conv", conv_units(pass, instruction.x_width), most, kThreads, 0);
       break;
     case Do::kDelta:
-      add_delta(launches, instruction, pass, processors);
-      break;
     case Do::kConvDelta:
-      add(launches, "baton_conv_delta", delta_units(op, pass, processors), 2 * processors, kThreads, kSmallShared);
+      add_delta(launches, instruction, pass, processors);
       break;
     case Do::kShortConv:
       add(launches, "baton_short_conv", conv_units(pass, instruction.out_width), most, kThreads, 0);
@@ -122,8 +124,8 @@ uint64_t mixer_scratch_bytes(const Instruction& instruction, int32_t rows_max, i
     if (instruction.splits <= 1) return 0;
     return static_cast<uint64_t>(int64_t{runs_max} * op.heads * instruction.splits * part_values(op)) * sizeof(float);
   }
-  if (instruction.what != Do::kDelta || op.key_dim != 128 || op.value_dim != 128) return 0;
-  if (shared_bytes < std::max(kDeltaPrepareShared, kDeltaChunksShared)) return 0;
+  const bool delta = instruction.what == Do::kDelta || instruction.what == Do::kConvDelta;
+  if (!delta || !has_chunks(op, shared_bytes)) return 0;
   const uint64_t chunks = static_cast<uint64_t>(rows_max) / kDeltaRows + 2 * static_cast<uint64_t>(runs_max);
   return chunks * static_cast<uint64_t>(op.heads) * kDeltaChunkBytes;
 }

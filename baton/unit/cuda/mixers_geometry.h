@@ -158,10 +158,20 @@ BATON_BOTH inline RowTile delta_chunk(const Pass& pass, int32_t index) {
 // In two kernels: what a chunk of a head is on its own, all of them at once, and then chunk after chunk, of
 // parts of a state's columns each: 16 where there are then no more blocks than processors, else 32. Between them, in
 // scratch, of each chunk and head what delta_chunk.cuh says.
-inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 99 * 1024;
+inline constexpr uint32_t kDeltaPrepareThreads = 256, kDeltaPrepareShared = 102 * 1024;
+// Of no more blocks than processors each is to have one for itself, also where others are still at what was before.
+inline constexpr uint32_t kDeltaPrepareAlone = 120 * 1024;
 inline constexpr uint32_t kDeltaChunksThreads = 256, kDeltaChunksShared = 137 * 1024;
 inline constexpr uint64_t kDeltaChunkBytes = 4 * 64 * 128 * 4 + 64 * 64 * 4 + 128;
-// Whether prompts go in chunks; the rest goes token by token.
+// Whether prompts can go in chunks, and, of kConvDelta, with the convolution before them.
+BATON_BOTH inline bool has_chunks(const Op& op, uint32_t shared_bytes) {
+  return op.key_dim == 128 && op.value_dim == 128 && shared_bytes >= kDeltaPrepareShared &&
+         shared_bytes >= kDeltaChunksShared;
+}
+BATON_BOTH inline bool convolves_chunks(const Op& op, uint32_t shared_bytes) {
+  return has_chunks(op, shared_bytes) && op.taps == 4;
+}
+// Whether they do; the rest goes token by token.
 BATON_BOTH inline bool in_chunks(const Instruction& instruction) {
   return instruction.scratch != 0 && instruction.op.key_dim == 128 && instruction.op.value_dim == 128;
 }
@@ -199,12 +209,12 @@ struct MixerLaunches {
   int32_t count = 0;
 };
 // Of kAttend, kAttendJoin, kAttendTile, kAttendAll, kConv, kDelta, kConvDelta, kShortConv for a pass whose runs are
-// known. None: no row of the pass is of that kind.
+// known. None: no row of the pass is of that kind. Of a kConvDelta in chunks no run decodes.
 MixerLaunches mixer_launches(const Instruction& instruction, const Pass& pass, uint32_t processors);
 
 // Bytes of Instruction::scratch, for passes of at most so many rows and runs, on a card whose blocks may have so much
-// shared memory. kAttend and kAttendJoin (the same, with `splits`), kDelta (0: no scratch, tokens one by one); 0 for
-// the rest.
+// shared memory. kAttend and kAttendJoin (the same, with `splits`), kDelta and, of prompts, kConvDelta (0: no scratch,
+// tokens one by one); 0 for the rest.
 uint64_t mixer_scratch_bytes(const Instruction& instruction, int32_t rows_max, int32_t runs_max, uint32_t shared_bytes);
 
 }  // namespace baton::cuda

@@ -461,8 +461,15 @@ TEST(MixersGeometry, KernelsByTypeWidthAndRuns) {
   EXPECT_EQ(kernels(mixer_launches(in, prompt, 63))[1], "baton_delta_chunks_32") << "more blocks than processors";
   EXPECT_EQ(mixer_launches(in, prompt, 63).each[1].grid, 32u);
   EXPECT_GE(mixer_scratch_bytes(in, 100, 1, 227 * 1024), uint64_t{2} * 8 * kDeltaChunkBytes);
-  EXPECT_EQ(mixer_scratch_bytes(in, 100, 1, 99 * 1024), 0u) << "a card without room for chunks";
+  EXPECT_EQ(mixer_scratch_bytes(in, 100, 1, 136 * 1024), 0u) << "a card without room for chunks";
+  EXPECT_EQ(mixer_launches(in, prompt, 16).each[0].shared_bytes, kDeltaPrepareAlone) << "a processor for each block";
+  EXPECT_EQ(mixer_launches(in, prompt, 15).each[0].shared_bytes, kDeltaPrepareShared);
+  in.what = Do::kConvDelta, in.op.taps = 4;
+  EXPECT_EQ(kernels(mixer_launches(in, prompt, 132)), (Names{"baton_conv_delta_prepare", "baton_delta_chunks_16"}));
+  EXPECT_GT(mixer_scratch_bytes(in, 100, 1, 227 * 1024), 0u);
   in.scratch = 0;
+  EXPECT_EQ(kernels(mixer_launches(in, decode, 132)), Names{"baton_conv_delta"});
+  in.what = Do::kDelta;
   EXPECT_EQ(kernels(mixer_launches(in, prompt, 132)), Names{"baton_delta"});
 }
 

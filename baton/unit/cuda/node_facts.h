@@ -118,4 +118,8 @@ inline bool read_later(const std::vector<Node>& nodes, size_t at, RegisterId id,
 // one node with it: kHeads (lowering_heads.cc).
 void fuse_heads(std::vector<Node>& nodes, RegisterId outputs);
 
+// c = conv(x); d = delta(c)  ->  d = kConvDelta(x), one pass over the state, where nobody else reads c and `takes` says
+// so of the op (lowering_delta.cc).
+void fuse_delta(std::vector<Node>& nodes, RegisterId outputs, const std::function<bool(const Op&)>& takes);
+
 }  // namespace baton::cuda

@@ -48,8 +48,9 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
   made->card_ = std::move(card);
   made->rows_max_ = std::max(rows_max, kRunsMax);
   const auto form = [&](WeightId id) { return weights.matrix(id).form; };
-  const Lowered few = lower(program, RowCount::kFew, products, form),
-                many = lower(program, RowCount::kMany, products, form);
+  const uint32_t shared = made->card_->facts().shared_bytes;
+  const Lowered few = lower(program, RowCount::kFew, products, form, shared),
+                many = lower(program, RowCount::kMany, products, form, shared);
   BATON_OK(made->make_registers(few, many));
   Bindings& bindings = made->bindings_;
   bindings.matrix = [&](WeightId id) { return weights.matrix(id); };
@@ -71,6 +72,7 @@ Result<std::unique_ptr<Workspace>> Workspace::create(std::shared_ptr<Card> card,
   for (const auto& [lowered, lists] : {std::pair{&few, &made->few_}, std::pair{&many, &made->many_}}) {
     lists->body = cuda::bind(*lowered, lowered->body, false, bindings);
     lists->tail = cuda::bind(*lowered, lowered->tail, true, bindings);
+    lists->tail_of_few = cuda::bind(*lowered, lowered->tail_of_few, true, bindings);
     for (size_t i = 0; i < lowered->body.size(); ++i) {
       if (const int32_t layer = lowered->body[i].layer_done; layer >= 0) lists->layers.push_back({i, layer});
     }
@@ -104,8 +106,11 @@ Status Workspace::make_registers(const Lowered& few, const Lowered& many) {
   for (const bool tail : {false, true}) {
     std::vector<bool> used(count);
     for (const Lowered* lowered : {&few, &many}) {
-      const std::vector<bool> own = registers_of(*lowered, tail ? lowered->tail : lowered->body);
-      for (size_t i = 0; i < count; ++i) used[i] = used[i] || own[i];
+      for (const std::vector<Node>* nodes : {tail ? &lowered->tail : &lowered->body, &lowered->tail_of_few}) {
+        if (!tail && nodes == &lowered->tail_of_few) continue;
+        const std::vector<bool> own = registers_of(*lowered, *nodes);
+        for (size_t i = 0; i < count; ++i) used[i] = used[i] || own[i];
+      }
       // What is picked lies in both.
       for (const Node& node : lowered->tail) {
         if (!tail && node.instruction.what == Do::kPick) used[static_cast<size_t>(node.instruction.op.x)] = true;
@@ -146,9 +151,11 @@ Status Workspace::make_scratch(const Lowered& few, const Lowered& many, const We
         instruction.splits = attend_splits(instruction.op);
       for (int32_t i = 0; i < instruction.matrices; ++i) instruction.matrix[i] = weights.matrix(node.matrices[i]);
       if (instruction.what == Do::kTile) scratch = std::max(scratch, unpacked_bytes(instruction));
+      if (!lowered->many && instruction.what == Do::kConvDelta) continue;
       const uint64_t bytes = mixer_scratch_bytes(instruction, lowered == &few ? kRunsMax : rows_max_,
                                                  lowered == &few ? kRunsMax : 1, card_->facts().shared_bytes);
-      if (instruction.what == Do::kDelta && bytes > 0) bindings_.delta_in_chunks = true;
+      const bool delta = instruction.what == Do::kDelta || instruction.what == Do::kConvDelta;
+      if (delta && bytes > 0) bindings_.delta_in_chunks = true;
       scratch = std::max(scratch, bytes);
     }
   }
@@ -224,26 +231,33 @@ Status Workspace::make_pass() {
   return {};
 }
 
-Workspace::Listings Workspace::add_lists(std::span<const Instruction> step, Address draws, bool together) {
-  const auto add = [&](std::span<const Do> drawing) {
-    Listing listing = {listed_.size(), static_cast<int32_t>(step.size()), -1};
-    listed_.insert(listed_.end(), step.begin(), step.end());
-    for (const Do what : drawing) listed_.push_back(draw_instruction(few_, what, draws));
-    const std::span<Instruction> own = std::span(listed_).subspan(listing.first);
-    for (Instruction& in : own) {
-      if (together) {
-        share_mma(in, card_->facts().processors);
-      } else {
-        share_out(in, feed_, card_->facts().processors);
-      }
+Workspace::Listing Workspace::add_list(std::span<const Instruction> step, std::span<const Do> drawing,
+                                       const FeedPlan& feed, bool together) {
+  Listing listing = {listed_.size(), static_cast<int32_t>(step.size()), -1};
+  listed_.insert(listed_.end(), step.begin(), step.end());
+  for (const Do what : drawing) listed_.push_back(draw_instruction(few_, what, draws_));
+  const std::span<Instruction> own = std::span(listed_).subspan(listing.first);
+  for (Instruction& in : own) {
+    if (together) {
+      share_mma(in, card_->facts().processors);
+    } else {
+      share_out(in, feed, card_->facts().processors);
     }
-    listing.first_product = chain_products(own);
-    return listing;
-  };
+  }
+  listing.first_product = chain_products(own);
+  return listing;
+}
+
+Workspace::Listings Workspace::add_lists(std::span<const Instruction> step, bool together) {
   Listings listings;
-  listings.rules = add(kRules);
-  listings.largest = add(kLargest);
+  listings.rules = add_list(step, kRules, feed_, together);
+  listings.largest = add_list(step, kLargest, feed_, together);
   return listings;
+}
+
+bool Workspace::all_plain(const Listing& listing, size_t drawn, const FeedPlan& feed) const {
+  const auto own = std::span(listed_).subspan(listing.first, static_cast<size_t>(listing.step) + drawn);
+  return std::all_of(own.begin(), own.end(), [&](const Instruction& in) { return is_plain(in, feed); });
 }
 
 Status Workspace::make_lists(bool together, bool times) {
@@ -251,28 +265,24 @@ Status Workspace::make_lists(bool together, bool times) {
   step.insert(step.end(), few_.tail.begin(), few_.tail.end());
   feed_ = plan_feed(step, card_->facts().shared_bytes);
   if (!fits_list(step) || feed_.set == 0) return {};
-  BATON_TRY(const Address draws, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
+  BATON_TRY(draws_, take((1 + kRunsMax) * sizeof(uint64_t), "draws of blocks"));
   banned_.resize(kRunsMax);
   BATON_TRY(banned_on_card_, card_->allocate(kRunsMax * banned_bytes(), "ids that are never drawn"));
   BATON_TRY(banned_pinned_, card_->allocate_pinned(kRunsMax * banned_bytes()));
-  exact_ = add_lists(step, draws, false);
-  if (std::all_of(listed_.begin(), listed_.end(), [&](const Instruction& in) { return is_plain(in, feed_); })) {
-    std::vector<Instruction> one = step;
-    words_bytes_ = put_words(one, 0);
-    if (words_bytes_ > 0) {
-      BATON_TRY(words_, card_->allocate(2 * words_bytes_, "values that blocks hand each other"));
-      BATON_OK(fill(words_.address(), 0xff, 2 * words_bytes_));  // kNoWord
-      one = step;
-      put_words(one, words_.address());
-    }
-    worded_ = add_lists(one, draws, false);
-  }
+  exact_ = add_lists(step, false);
+  const std::vector<Instruction>& tail = many_.tail_of_few;
+  tail_feed_ = plan_feed(tail, card_->facts().shared_bytes);
+  if (fits_list(tail) && tail_feed_.set != 0) tail_ = add_list(tail, {}, tail_feed_, false);
+  const bool one_row = all_plain(exact_.rules, std::size(kRules), feed_);
+  const bool tail_of_one = !tail_.empty() && all_plain(tail_, 0, tail_feed_);
+  if (one_row || tail_of_one)
+    BATON_OK(make_worded(one_row ? step : std::vector<Instruction>(), tail_of_one ? tail : std::vector<Instruction>()));
   codes_ = std::any_of(listed_.begin(), listed_.end(), [](const Instruction& in) {
     return in.what == Do::kMultiply && in.matrix[0].form == Form::kCodes;
   });
   if (const auto batch = together ? mma_list(step) : std::nullopt) {
     BATON_TRY(const Address planes, take(planes_bytes_of(*batch), "rows of a batch for tensor cores"));
-    together_ = add_lists(with_planes(*batch, planes), draws, true);
+    together_ = add_lists(with_planes(*batch, planes), true);
   }
   const uint64_t bytes = listed_.size() * sizeof(Instruction);
   BATON_TRY(list_, card_->allocate(bytes, "the instructions of a step"));
@@ -284,25 +294,48 @@ Status Workspace::make_lists(bool together, bool times) {
   return put(list_.address(), listed_.data(), bytes);
 }
 
+// Both have the same words: launches take turns, whichever they are.
+Status Workspace::make_worded(std::vector<Instruction> step, std::vector<Instruction> tail) {
+  const auto bytes_of = [](std::vector<Instruction> list) { return put_words(list, 0); };
+  words_bytes_ = std::max(bytes_of(step), bytes_of(tail));
+  if (words_bytes_ > 0) {
+    BATON_TRY(words_, card_->allocate(2 * words_bytes_, "values that blocks hand each other"));
+    BATON_OK(fill(words_.address(), 0xff, 2 * words_bytes_));  // kNoWord
+  }
+  put_words(step, words_.address()), put_words(tail, words_.address());
+  if (!step.empty()) worded_ = add_lists(step, false);
+  if (!tail.empty()) tail_of_one_ = add_list(tail, {}, tail_feed_, false);
+  return {};
+}
+
 ListWork Workspace::list(Drawing drawing, bool together) const {
   const bool plain = !together && !worded_.empty() && is_one_row(pass());
   const Listings& listings = plain ? worded_ : together ? together_ : exact_;
-  const Listing& listing = drawing == Drawing::kLargest ? listings.largest : listings.rules;
   const size_t drawn = drawing == Drawing::kNone      ? 0
                        : drawing == Drawing::kLargest ? std::size(kLargest)
                                                       : std::size(kRules);
+  ListWork work = work_of(drawing == Drawing::kLargest ? listings.largest : listings.rules, drawn, feed_, plain);
+  work.together = together;
+  return work;
+}
+
+ListWork Workspace::list_of_tail() const {
+  const bool plain = pass().rows_out == 1 && !tail_of_one_.empty();
+  return work_of(plain ? tail_of_one_ : tail_, 0, tail_feed_, plain);
+}
+
+ListWork Workspace::work_of(const Listing& listing, size_t drawn, const FeedPlan& feed, bool plain) const {
   ListWork work;
   work.list = list_.address() + listing.first * sizeof(Instruction);
   work.count = listing.step + static_cast<int32_t>(drawn);
   work.first_product = listing.first_product;
   work.pass = pass_.address();
   work.barrier = barrier_.address();
-  work.feed = feed_;
+  work.feed = feed;
   work.times = times_.address();
   work.plain = plain;
   if (plain) work.words = words_.address(), work.words_bytes = words_bytes_;
   work.codes = codes_;
-  work.together = together;
   return work;
 }
 

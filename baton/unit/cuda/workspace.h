@@ -13,6 +13,7 @@
 namespace baton::cuda {
 
 inline constexpr int32_t kTailRows = 64;    // whose outputs are made at a time
+inline constexpr int32_t kFewOut = 8;       // outputs of a prompt that are made as those of rows that decode are
 inline constexpr int32_t kStepsAhead = 64;  // of a call that draws on the card
 
 // What draws behind the outputs of a step: nothing, the largest logit, or rules.
@@ -26,7 +27,7 @@ struct LayerEnd {
 
 // A Program for few or for many rows: what runs for all of them, and what for those whose outputs are asked for.
 struct Lists {
-  std::vector<Instruction> body, tail;
+  std::vector<Instruction> body, tail, tail_of_few;
   std::vector<LayerEnd> layers;  // in the order of the body
   int32_t outputs_width = 0;
   Address outputs = 0;  // f32 [kTailRows][pitch_of(outputs_width)]
@@ -50,6 +51,9 @@ class Workspace {
   // One for one row, by kernels of its own.
   bool has_list_of_one() const { return !worded_.empty(); }
   ListWork list(Drawing drawing, bool together) const;
+  // The tail_of_few of a pass of prompts, of its rows_out; by kernels of one row where that is 1 and they can.
+  bool has_list_of_tail() const { return !tail_.empty(); }
+  ListWork list_of_tail() const;
   // Instruction i of a list, and when the first block had done each, in ns. Waits.
   const Instruction& listed(const ListWork& list, size_t i) const {
     return listed_[(list.list - list_.address()) / sizeof(Instruction) + i];
@@ -108,8 +112,12 @@ class Workspace {
     Listing rules, largest;
     bool empty() const { return rules.empty(); }
   };
-  Listings add_lists(std::span<const Instruction> step, Address draws, bool together);
+  Listing add_list(std::span<const Instruction> step, std::span<const Do> drawing, const FeedPlan& feed, bool together);
+  Listings add_lists(std::span<const Instruction> step, bool together);
   Status make_lists(bool together, bool times);
+  Status make_worded(std::vector<Instruction> step, std::vector<Instruction> tail);
+  bool all_plain(const Listing& listing, size_t drawn, const FeedPlan& feed) const;
+  ListWork work_of(const Listing& listing, size_t drawn, const FeedPlan& feed, bool plain) const;
   Status fill(Address at, uint8_t value, uint64_t bytes);
   Status put(Address at, const void* from, uint64_t bytes);
   Result<Address> take(uint64_t bytes, const char* what);
@@ -126,11 +134,13 @@ class Workspace {
   DeviceMemory pass_, list_, barrier_, times_;
   std::vector<Instruction> listed_;  // all lists, one behind the other
   Listings exact_, together_;
-  Listings worded_;           // exact_ of one row (word_list.h), where is_plain says yes to all
-  DeviceMemory words_;        // of worded_, of two turns
-  uint64_t words_bytes_ = 0;  // of one
-  bool codes_ = false;        // some products are of codes
-  FeedPlan feed_;             // of the list
+  Listings worded_;             // exact_ of one row (word_list.h), where is_plain says yes to all
+  Listing tail_, tail_of_one_;  // tail_of_few, and of one row
+  Address draws_ = 0;
+  DeviceMemory words_;         // of worded_, of two turns
+  uint64_t words_bytes_ = 0;   // of one
+  bool codes_ = false;         // some products are of codes
+  FeedPlan feed_, tail_feed_;  // of lists of steps, and of tails
   uint64_t tokens_at_ = 0, run_of_row_at_ = 0, out_rows_at_ = 0, stops_at_ = 0, drawn_at_ = 0, sent_bytes_ = 0;
   uint64_t rules_at_ = 0, numbers_at_ = 0, windows_at_ = 0, ones_at_ = 0;
   PinnedMemory pinned_, outputs_;

@@ -3,12 +3,15 @@
 
 namespace baton::cuda {
 
-extern "C" __global__ void __launch_bounds__(kDeltaPrepareThreads, 2)
-    baton_delta_prepare(const __grid_constant__ Work work) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  begin_behind();
-  delta_prepare_block(work, shared);
-}
+#define BATON_DELTA_PREPARE(name, convolves)                                                                      \
+  extern "C" __global__ void __launch_bounds__(kDeltaPrepareThreads, 2) name(const __grid_constant__ Work work) { \
+    extern __shared__ __align__(128) unsigned char shared[];                                                      \
+    begin_behind();                                                                                               \
+    delta_prepare_block<convolves>(work, shared);                                                                 \
+  }
+
+BATON_DELTA_PREPARE(baton_delta_prepare, false)
+BATON_DELTA_PREPARE(baton_conv_delta_prepare, true)
 
 #define BATON_DELTA_CHUNKS(columns)                                     \
   extern "C" __global__ void __launch_bounds__(kDeltaChunksThreads, 1)  \
@@ -21,6 +24,7 @@ extern "C" __global__ void __launch_bounds__(kDeltaPrepareThreads, 2)
 BATON_DELTA_CHUNKS(32)
 BATON_DELTA_CHUNKS(16)
 
+#undef BATON_DELTA_PREPARE
 #undef BATON_DELTA_CHUNKS
 
 }  // namespace baton::cuda

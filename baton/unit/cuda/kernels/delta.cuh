@@ -18,10 +18,13 @@ __device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1
 __device__ __forceinline__ float delta_beta(const Instruction& in, int64_t row, int head) {
   return sigmoid(row_of(in.y, in.y_width, row)[head]);
 }
-// The logarithm of the decay.
-__device__ __forceinline__ float delta_gate(const Instruction& in, int64_t row, int head) {
+// The logarithm of the decay, of a row's z.
+__device__ __forceinline__ float decay_of(const Instruction& in, int head, float z) {
   const float rate = at<const float>(in.vectors[0])[head], bias = at<const float>(in.vectors[1])[head];
-  return rate * softplus(row_of(in.z, in.z_width, row)[head] + bias);
+  return rate * softplus(z + bias);
+}
+__device__ __forceinline__ float delta_gate(const Instruction& in, int64_t row, int head) {
+  return decay_of(in, head, row_of(in.z, in.z_width, row)[head]);
 }
 
 // A thread's part of the state: rows first_row + 32 i of four columns. kWhole: all units have whole groups of

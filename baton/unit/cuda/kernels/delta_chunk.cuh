@@ -69,6 +69,11 @@ class DeltaColumns {
     }
     if (!kCopiesInBulk) copies_wait<0>();
     store_state();
+    // Of a kConvDelta nobody reads the ring any more.
+    if (in_.what == Do::kConvDelta) {
+      constexpr int kParts = kChunkDim / kColumns;
+      keep_inputs(in_, run_, head_ * kParts + column_ / kColumns, in_.op.heads * kParts);
+    }
   }
 
  private:

@@ -116,6 +116,18 @@ __device__ __forceinline__ void wait_for(uint32_t at, uint32_t parity) {
   }
 }
 
+// 2^x and 1 / x within two of the last place, denormals as zeros: an instruction each.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // One thread copies multiples of 16 bytes, and arrives for a whole warp at a barrier of 32 arrivals, behind which
 // `bytes` in all have come. None before compute capability 9.0.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900

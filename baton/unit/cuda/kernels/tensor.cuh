@@ -59,4 +59,43 @@ __device__ __forceinline__ void join_pair(const Split& split, float& first, floa
   second = __uint_as_float(split.high & 0xffff0000u) + __uint_as_float(split.low & 0xffff0000u);
 }
 
+// A piece of a tile of such sums, the high values and kHalf bytes behind them the low ones.
+struct Eight {
+  float v[8];
+};
+template <uint32_t kHalf>
+__device__ __forceinline__ Eight eight_at(const unsigned char* tile, uint32_t at) {
+  const uint4 high = *reinterpret_cast<const uint4*>(tile + at);
+  const uint4 low = *reinterpret_cast<const uint4*>(tile + kHalf + at);
+  Eight of;
+  join_pair({high.x, low.x}, of.v[0], of.v[1]);
+  join_pair({high.y, low.y}, of.v[2], of.v[3]);
+  join_pair({high.z, low.z}, of.v[4], of.v[5]);
+  join_pair({high.w, low.w}, of.v[6], of.v[7]);
+  return of;
+}
+template <uint32_t kHalf>
+__device__ __forceinline__ void put_eight(unsigned char* tile, uint32_t at, const Eight& of, float by) {
+  Split split[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) split[i] = split_pair(of.v[2 * i] * by, of.v[2 * i + 1] * by);
+  *reinterpret_cast<uint4*>(tile + at) = make_uint4(split[0].high, split[1].high, split[2].high, split[3].high);
+  *reinterpret_cast<uint4*>(tile + kHalf + at) = make_uint4(split[0].low, split[1].low, split[2].low, split[3].low);
+}
+
+// Word i of lane l of four becomes word l of lane i.
+__device__ __forceinline__ uint4 turn_fours(const uint32_t (&words)[4]) {
+  const bool odd = (lane() & 1) != 0, upper = (lane() & 2) != 0;
+  uint32_t pair[2][2];  // of the words of this lane's parity, those of the even lane and of the odd one
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t kept = odd ? words[2 * i + 1] : words[2 * i];
+    const uint32_t got = __shfl_xor_sync(kAll, odd ? words[2 * i] : words[2 * i + 1], 1);
+    pair[i][0] = odd ? got : kept, pair[i][1] = odd ? kept : got;
+  }
+  const uint32_t first = __shfl_xor_sync(kAll, upper ? pair[0][0] : pair[1][0], 2);
+  const uint32_t second = __shfl_xor_sync(kAll, upper ? pair[0][1] : pair[1][1], 2);
+  return upper ? make_uint4(first, second, pair[1][0], pair[1][1]) : make_uint4(pair[0][0], pair[0][1], first, second);
+}
+
 }  // namespace baton::cuda

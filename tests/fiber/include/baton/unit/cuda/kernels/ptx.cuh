@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "baton/unit/cuda/instruction.h"
@@ -37,6 +38,9 @@ inline void meet_few(uint32_t barrier) {
 }
 inline int meet_or(int value) { return fiber::meet_some("meet_or", 1, kThreads, value != 0 ? 1 : 0); }
 inline void meet_feeder() { fiber::meet_some("meet_feeder", 2, kThreads + 32, 0); }
+
+inline float power_of_two(float x) { return std::exp2(x); }
+inline float reciprocal(float x) { return 1.0f / x; }
 
 inline void make_barrier(uint32_t at, uint32_t arrivals) { fiber::make_barrier(at, arrivals); }
 inline void barriers_made() {}
