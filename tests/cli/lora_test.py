@@ -23,7 +23,7 @@ RANK, ALPHA = 2, 5
 
 
 def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300)
 
 
 def read_tensors(path):
