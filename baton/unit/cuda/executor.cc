@@ -158,16 +158,18 @@ Status CudaExecutor::run_pass(std::span<const Seat> seats, std::span<const PassP
   return {};
 }
 
-// A seat that asks for few has them as rows that decode have theirs, whatever the others ask for; of the rest some rows
-// at a time, as rows of outputs are long.
+// A seat that asks for few has them as rows that decode have theirs, whatever the others ask for: several such rows
+// take several times as long, where tiles take no longer, so those of batches on tensor cores go by tiles, too. Of
+// these some rows at a time, as rows of outputs are long.
 std::vector<CudaExecutor::Outputs> CudaExecutor::outputs_of(std::span<const Seat> seats,
                                                             std::span<const PassPart> parts, float*& out) const {
   Outputs few = {{}, true};
+  const bool lists = work_->has_list_of_tail() && !options_.together;
   std::vector<Wanted> many;
   static_assert(kPrefillSeats * kFewOut <= kTailRows);
   for (const auto& [of, begin, count, row] : parts) {
     const Seat& seat = seats[of];
-    std::vector<Wanted>& to = seat.rows_out <= kFewOut && work_->has_list_of_tail() ? few.rows : many;
+    std::vector<Wanted>& to = seat.rows_out <= kFewOut && lists ? few.rows : many;
     for (size_t token = std::max(seat.tokens.size() - seat.rows_out, begin); token < begin + count; ++token) {
       to.push_back({static_cast<int32_t>(row + token - begin), out});
       out += model_->program.output_width;

@@ -292,6 +292,16 @@ TEST_F(CudaOfOne, FewOutputsOfAPromptAreThoseOfRowsThatDecode) {
   EXPECT_FALSE(failed);
 }
 
+// Of batches on tensor cores no output of a prompt goes by a list.
+TEST_F(CudaTogether, OutputsOfPromptsAreTiles) {
+  emulated_fail({.function = "launch_together", .code = kInvalidValue});
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5};
+  const Seat seat{&state(), ids, 1};
+  rows_.assign(kTinyVocab, 0);
+  EXPECT_TRUE(executor_->step({&seat, 1}, rows_, {}));
+  emulated_reset();
+}
+
 // First each has a step of its own, then all share one, as often; then whatever is faster.
 TEST_F(CudaOfOne, BothWaysAreTried) {
   const int32_t fed = 3;

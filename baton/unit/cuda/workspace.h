@@ -13,7 +13,7 @@
 namespace baton::cuda {
 
 inline constexpr int32_t kTailRows = 64;    // whose outputs are made at a time
-inline constexpr int32_t kFewOut = 8;       // outputs of a prompt that are made as those of rows that decode are
+inline constexpr int32_t kFewOut = 1;       // outputs of a prompt that are made as those of rows that decode are
 inline constexpr int32_t kStepsAhead = 64;  // of a call that draws on the card
 
 // What draws behind the outputs of a step: nothing, the largest logit, or rules.
