@@ -15,18 +15,22 @@ inline constexpr bool kOfCodes = !std::is_same_v<Held, HeldValues>;
 template <class Held>
 inline constexpr bool kIsPacked = kOfCodes<Held> && !std::is_same_v<Held, HeldIntegers>;
 
-// A row of x of those that go by fours, and a meeting. kAhead: fours that a thread asks for at a time.
-template <bool kCodes, int kAhead>
-__device__ __forceinline__ void stage_plain(const Instruction& in, const Staged& staged, const Factors& factors) {
-  prologue_fours_of<kAhead>(in, kCodes ? staged.pitch : staged.stride, factors.squares(0),
-                            RowOfWords{in.x, (in.worded & kWordsX) != 0}, RowOfWords{in.y, (in.worded & kWordsY) != 0},
-                            [&](int i, const float4& four) {
-                              if constexpr (kCodes) {
-                                round_fours(four, staged.integers(0), i, staged.groups);
-                              } else {
-                                staged.put_halves(i, four);
-                              }
-                            });
+// A row of x of those that go by fours, and a meeting. kAhead: fours that a thread asks for at a time. meanwhile(): as
+// prologue_fours_of has it.
+template <bool kCodes, int kAhead, class Meanwhile>
+__device__ __forceinline__ void stage_plain(const Instruction& in, const Staged& staged, const Factors& factors,
+                                            const Meanwhile& meanwhile) {
+  prologue_fours_of<kAhead>(
+      in, kCodes ? staged.pitch : staged.stride, factors.squares(0), RowOfWords{in.x, (in.worded & kWordsX) != 0},
+      RowOfWords{in.y, (in.worded & kWordsY) != 0},
+      [&](int i, const float4& four) {
+        if constexpr (kCodes) {
+          round_fours(four, staged.integers(0), i, staged.groups);
+        } else {
+          staged.put_halves(i, four);
+        }
+      },
+      meanwhile);
   meet();
 }
 
@@ -97,10 +101,14 @@ struct PlainPieces {
     count = __popc(__ballot_sync(kAll, full != 0) & ((1u << kSet) - 1));
     made_here(count);
   }
-  // Where they lie; also, behind them, until all have come: each lane asks for one, as each answer takes its time.
-  __device__ __forceinline__ void wait(const Ticket& ticket, const unsigned char* (&places)[kSet]) const {
+  // Whether all have come, as it is now: each lane asks for one, as each answer takes its time.
+  __device__ __forceinline__ bool have_come() const {
+    return __all_sync(kAll, full == 0 || Ticket::has_come_now(full)) != 0;
+  }
+  // Where they lie; also, behind them, until all have come, where that was not seen before (`come`).
+  __device__ __forceinline__ void wait(const Ticket& ticket, bool come, const unsigned char* (&places)[kSet]) const {
     const uint4 pieces = *reinterpret_cast<const uint4*>(ticket.piece[warp()]);
-    while (!__all_sync(kAll, full == 0 || Ticket::has_come(full))) looked_in_vain();
+    while (!come && !__all_sync(kAll, full == 0 || Ticket::has_come(full))) looked_in_vain();
     __syncwarp();
     places[0] = block_shared() + pieces.x, places[1] = block_shared() + pieces.y;
     places[2] = block_shared() + pieces.z, places[3] = block_shared() + pieces.w;
@@ -130,13 +138,15 @@ static_assert(kSet == 4);
 // In place of these, of codes that are taken apart as they say of themselves, which need all registers.
 struct NoPieces {
   __device__ __forceinline__ void read(const Ticket&) {}
+  __device__ __forceinline__ bool have_come() const { return false; }
 };
 template <class Held>
 using PiecesOf = std::conditional_t<std::is_same_v<Held, HeldIntegers>, NoPieces, PlainPieces>;
 
 // The warp's pieces of a round, of codes: what the ticket says of each is read when it is needed.
 __device__ __forceinline__ void multiply_plain(const Instruction& in, const PlainHow&, const HeldIntegers& held,
-                                               const Ticket& ticket, const NoPieces&, bool, float (&sums)[kSet][1]) {
+                                               const Ticket& ticket, const NoPieces&, bool, bool,
+                                               float (&sums)[kSet][1]) {
   if (ticket.full[warp()][0] == 0) return;
   const auto x = held.read();
 #pragma unroll 1
@@ -154,8 +164,8 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Plai
 
 // The same of 16-bit values. `one_by_one`: more rounds come, and each makes room as soon as it has been multiplied.
 __device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHow& how, const HeldValues& held,
-                                               const Ticket& ticket, const PlainPieces& pieces, bool one_by_one,
-                                               float (&sums)[kSet][1]) {
+                                               const Ticket& ticket, const PlainPieces& pieces, bool come,
+                                               bool one_by_one, float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   if (one_by_one) {
     return pieces.one_by_one(ticket, sums, [&](const unsigned char* from, int) {
@@ -164,7 +174,7 @@ __device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHo
     });
   }
   const unsigned char* places[kSet];
-  pieces.wait(ticket, places);
+  pieces.wait(ticket, come, places);
   const auto times = [&](auto form) {
     constexpr Form kForm = decltype(form)::value;
     // No switch: a compiler makes that a jump by a table, which is read first.
@@ -182,7 +192,7 @@ __device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHo
 
 // The same of codes whose matrices are packed in several known ways.
 __device__ __forceinline__ void multiply_plain(const Instruction& in, const PlainHow&, const HeldMixed& held,
-                                               const Ticket& ticket, const PlainPieces& pieces, bool,
+                                               const Ticket& ticket, const PlainPieces& pieces, bool, bool,
                                                float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   const auto x = held.read();
@@ -193,14 +203,14 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Plai
 // The same of codes that are packed in one known way.
 template <Packing kPacking>
 __device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHow&, const HeldPacked<kPacking>& held,
-                                               const Ticket& ticket, const PlainPieces& pieces, bool one_by_one,
-                                               float (&sums)[kSet][1]) {
+                                               const Ticket& ticket, const PlainPieces& pieces, bool come,
+                                               bool one_by_one, float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   const auto x = held.read();
   if (one_by_one)
     return pieces.one_by_one(ticket, sums, [&](const unsigned char* from, int) { return held.times(x, from); });
   const unsigned char* places[kSet];
-  pieces.wait(ticket, places);
+  pieces.wait(ticket, come, places);
   if (pieces.count > 2) {
     held.template times_each<4>(x, places, sums);
   } else if (pieces.count == 2) {
@@ -260,12 +270,14 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
   read_ticket();
   // What is taken apart as it says of itself needs all registers.
   constexpr int kAhead = std::is_same_v<Held, HeldIntegers> ? 1 : 2;
-  if (of.has(ProductShares::kFours)) stage_plain<kOfCodes<Held>, kAhead>(in, staged, Factors(in, true, shared));
+  bool come = false;  // of the first round, which is the only one where it counts
+  if (of.has(ProductShares::kFours))
+    stage_plain<kOfCodes<Held>, kAhead>(in, staged, Factors(in, true, shared), [&] { come = pieces.have_come(); });
   uint32_t done = 0;
 #pragma unroll 1
   for (int round = 0;; ++round) {
     float sums[kSet][1] = {};
-    multiply_plain(in, how, held, tickets.at(number), pieces, (flags & Ticket::kOneByOne) != 0, sums);
+    multiply_plain(in, how, held, tickets.at(number), pieces, come, (flags & Ticket::kOneByOne) != 0, sums);
     // Here, beside the sums: nobody then waits for either. Anew: there are no registers to keep it in.
     const float factor = Factors(in, of.has(ProductShares::kFours), shared).of_row();
     float sum = Sums<1>::of(sums), other = 0;

@@ -94,10 +94,12 @@ struct RowOfValues {
 // zeros behind the row. Of kRms only the scale is in the values; squares[warp] is what each warp sums of the row's, of
 // which comes what the products have to be multiplied with (staged_rows.cuh). What of the row may have to come yet is
 // asked for, ask(i, there), kAhead fours of a lane at a time, 1 or 2, before take(four, i, there) waits for any; a warp
-// calls these and put together, for what lies behind `end`, too.
-template <int kAhead, class X, class Gates, class Put>
+// calls these and put together, for what lies behind `end`, too. Of two at a time, meanwhile() once, by every warp,
+// between the first asking and the first waiting.
+template <int kAhead, class X, class Gates, class Put, class Meanwhile>
 __device__ __forceinline__ void prologue_fours_of(const Instruction& instruction, int end, float* squares_of,
-                                                  const X& x_of, const Gates& gates_of, const Put& put) {
+                                                  const X& x_of, const Gates& gates_of, const Put& put,
+                                                  const Meanwhile& meanwhile) {
   const int width = instruction.x_width;
   const bool gated = instruction.prologue == Prologue::kGated, rms = instruction.prologue == Prologue::kRms;
   const bool gate_alone = instruction.prologue == Prologue::kGate;
@@ -125,18 +127,27 @@ __device__ __forceinline__ void prologue_fours_of(const Instruction& instruction
     put(i, x);
   };
   constexpr int kStep = 4 * kThreads;
+  if constexpr (kAhead == 2) {
+    const auto is_there = [&](int i) { return i - static_cast<int>(lane()) * 4 < end; };
+    int i = first;
+    float4 x = x_of.ask(i, i < width), next = x_of.ask(i + kStep, i + kStep < width);
+    meanwhile();
 #pragma unroll 1
-  for (int i = first; i - static_cast<int>(lane()) * 4 < end; i += kStep) {
-    float4 x = x_of.ask(i, i < width);
-    if constexpr (kAhead == 2) {
-      const int behind = i + kStep;
-      const bool more = behind - static_cast<int>(lane()) * 4 < end;
-      float4 next = x_of.ask(behind, more && behind < width);
+    while (is_there(i)) {
       work_on(i, x);
-      if (!more) break;
-      i = behind, x = next;
+      i += kStep;
+      if (!is_there(i)) break;
+      work_on(i, next);
+      i += kStep;
+      if (!is_there(i)) break;
+      x = x_of.ask(i, i < width), next = x_of.ask(i + kStep, i + kStep < width);
     }
-    work_on(i, x);
+  } else {
+#pragma unroll 1
+    for (int i = first; i - static_cast<int>(lane()) * 4 < end; i += kStep) {
+      float4 x = x_of.ask(i, i < width);
+      work_on(i, x);
+    }
   }
   if (!rms) return;
   sum = warp_sum(sum);
@@ -148,7 +159,7 @@ __device__ __forceinline__ void prologue_fours(const Instruction& instruction, i
                                                const Put& put) {
   const float* const x = row_of(instruction.x, instruction.x_width, row);
   const float* const gates = instruction.y != 0 ? row_of(instruction.y, instruction.y_width, row) : nullptr;
-  prologue_fours_of<1>(instruction, end, squares_of, RowOfValues{x}, RowOfValues{gates}, put);
+  prologue_fours_of<1>(instruction, end, squares_of, RowOfValues{x}, RowOfValues{gates}, put, [] {});
 }
 
 }  // namespace baton::cuda

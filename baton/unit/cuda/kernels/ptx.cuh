@@ -111,6 +111,15 @@ __device__ __forceinline__ bool has_ended(uint32_t at, uint32_t parity) {
 #endif
   return ended != 0;
 }
+// The same, at once.
+__device__ __forceinline__ bool has_ended_now(uint32_t at, uint32_t parity) {
+  uint32_t ended;
+  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(ended)
+               : "r"(at), "r"(parity)
+               : "memory");
+  return ended != 0;
+}
 __device__ __forceinline__ void wait_for(uint32_t at, uint32_t parity) {
   while (!has_ended(at, parity)) {
   }

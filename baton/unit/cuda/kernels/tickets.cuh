@@ -66,6 +66,8 @@ struct Ticket {
   }
   __device__ __forceinline__ static int matrix_of(uint32_t full) { return static_cast<int>(full >> 1 & 3); }
   __device__ __forceinline__ static bool has_come(uint32_t full) { return has_ended(full & ~7u, full & 1); }
+  // At once, where has_come may wait a little.
+  __device__ __forceinline__ static bool has_come_now(uint32_t full) { return has_ended_now(full & ~7u, full & 1); }
   __device__ __forceinline__ static void wait(uint32_t full) { wait_for(full & ~7u, full & 1); }
   // By one lane, behind what the warp read of the piece.
   __device__ __forceinline__ static void release(uint32_t full) { arrive((full & ~7u) + 8); }

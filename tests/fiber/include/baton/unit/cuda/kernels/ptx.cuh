@@ -48,6 +48,7 @@ inline void begin_behind() {}
 inline void arrive(uint32_t at) { fiber::arrive(at); }
 inline void arrive_behind_copies(uint32_t at) { fiber::arrive_behind_copies(at); }
 inline bool has_ended(uint32_t at, uint32_t parity) { return fiber::has_ended(at, parity); }
+inline bool has_ended_now(uint32_t at, uint32_t parity) { return fiber::has_ended(at, parity); }
 inline void wait_for(uint32_t at, uint32_t parity) {
   while (!has_ended(at, parity)) {
   }
