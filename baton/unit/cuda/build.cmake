@@ -2,12 +2,7 @@
 # library (embedded.h). Without a toolkit the unit is built all the same and says what it lacks.
 set(BATON_CUDA AUTO CACHE STRING "kernels for NVIDIA cards: AUTO where nvcc is found, ON, OFF")
 set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(cuda_default "90a;80")
-if(DEFINED ENV{BATON_CUDA_ARCHITECTURES})
-  set(cuda_default "$ENV{BATON_CUDA_ARCHITECTURES}")
-endif()
-set(BATON_CUDA_ARCHITECTURES "${cuda_default}" CACHE STRING
-  "compute capabilities that kernels are compiled for, as far as nvcc knows them; the last also as PTX, for later cards")
+set(cuda_asked "${BATON_CUDA_ARCHITECTURES}")  # also where there are no kernels: then it is no mistake either
 
 set(cuda_why "")
 if(NOT BATON_CUDA)
@@ -39,6 +34,13 @@ endif()
 
 execute_process(COMMAND ${BATON_NVCC} --list-gpu-arch OUTPUT_VARIABLE cuda_known COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[0-9]+" cuda_known "${cuda_known}")
+set(cuda_default "$ENV{BATON_CUDA_ARCHITECTURES}")
+if("${cuda_asked}${cuda_default}" STREQUAL "")
+  include(${PROJECT_SOURCE_DIR}/cmake/card_architectures.cmake)
+  baton_card_architectures(cuda_default "90a;80" "${cuda_known}")
+endif()
+set(BATON_CUDA_ARCHITECTURES "${cuda_default}" CACHE STRING
+  "compute capabilities that kernels are compiled for, as far as nvcc knows them; the last also as PTX, for later cards")
 execute_process(COMMAND ${BATON_NVCC} --version OUTPUT_VARIABLE cuda_version COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCH "V([0-9.]+)" cuda_version "${cuda_version}")
 set(cuda_build "nvcc ${CMAKE_MATCH_1} for")
