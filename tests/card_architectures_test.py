@@ -43,6 +43,15 @@ class CardArchitectures(unittest.TestCase):
         self.assertEqual(self.asked("9.0\\n", usual="80"), "90;80")
         self.assertEqual(self.asked("9.1\\n", usual="90a;80", known="80;90;91"), "91;90a;80")
         self.assertEqual(self.asked("12.1\\n", usual="120;80", known=KNOWN + ";121"), "120;80")
+        self.assertEqual(self.asked("12.1\\n", known=KNOWN + ";121"), "121;90a;80")
+
+    def test_the_newest_of_the_generation_where_its_own_is_not_known(self):
+        self.assertEqual(self.asked("12.1\\n"), "120;90a;80")
+        self.assertEqual(self.asked("10.3\\n12.1\\n"), "120;100;90a;80")
+        self.assertEqual(self.asked("10.3\\n", known="80;90;101;103;105"), "103;90a;80")
+
+    def test_a_line_that_is_none_hides_no_other(self):
+        self.assertEqual(self.asked("[Not;Found\\n12.0\\n"), "120;90a;80")
 
     def test_what_no_kernel_or_compiler_knows_is_left_out(self):
         for says in ("7.5\\n", "13.0\\n", "[N/A]\\n", "", "Field \"compute_cap\" is not a valid field to query.\\n"):

@@ -33,7 +33,7 @@ constexpr uint32_t kAnswerTokens = 20;
 // Of settings whose batches share tensor cores from 5 sequences on so many that this is what happens.
 constexpr size_t kClients = 8, kTensorClients = 24;
 // Between the first and the second of each row of an answer that is to be the same where its bits are not: by what
-// products on tensor cores add, or what a prompt's products in bf16 do (docs/cuda.md).
+// products on tensor cores add, or what a prompt's products in bf16 do (docs/cuda_inside.md).
 constexpr float kGapMin = 0.02f, kWideGapMin = 0.5f;
 
 struct Setting {

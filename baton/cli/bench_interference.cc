@@ -76,8 +76,11 @@ std::string interference_text(const InterferenceReport& report, const Interferen
   };
   std::string text = "| phase | unit | alone t/s | together t/s | left |\n|---|---|---:|---:|---:|\n";
   for (const auto& [name, phase] : {std::pair("prefill", &report.prefill), std::pair("decode", &report.decode)}) {
-    text += fmt::format("| {} | {}{} | {} | {} | {:.2f}x |\n", name, phase->unit, mark(phase->unit),
-                        speeds_cell(phase->alone_tps), speeds_cell(phase->together_tps), phase->share());
+    const std::string_view own = mark(phase->unit);
+    // What a real unit has left beside an emulated one is the emulator's doing.
+    text += fmt::format("| {} | {}{} | {} | {} | {:.2f}x{} |\n", name, phase->unit, own, speeds_cell(phase->alone_tps),
+                        speeds_cell(phase->together_tps), phase->share(),
+                        report.emulated && own.empty() ? " (beside an emulated unit)" : "");
   }
   text += fmt::format("\nBetween the tokens of an answer while a prompt of {} tokens is prefilled:\n\n",
                       settings.prompt_tokens);

@@ -154,6 +154,7 @@ void print_results(const PerplexityFlags& flags, const std::vector<Loaded>& mode
   OrderedJson json;
   json["unit"] = flags.unit;
   json["ran"] = placement.ran;
+  json["emulated"] = placement.emulated;
   json["evidence"] = placement.text();
   json["kv"] = kv_word(kv_of(models.front()));
   json["text"] = flags.text;

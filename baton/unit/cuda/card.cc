@@ -113,7 +113,7 @@ Result<uint32_t> Card::count(const Driver& driver) {
   int count = 0;
   if (const DriverCode code = driver.device_count(&count); code != kDone && code != kNoDevice)
     return fail(Code::kUnsupported, fmt::format("the cards cannot be counted: {}", code_text(driver, code)));
-  return static_cast<uint32_t>(std::max(count, 0));
+  return std::min(static_cast<uint32_t>(std::max(count, 0)), kCardsMax);
 }
 
 Status Card::read_facts() {
@@ -145,6 +145,11 @@ Status Card::read_facts() {
   facts_.capability = major * 10 + minor;
   facts_.maps = parts_->driver->describe_matrix != nullptr && facts_.capability >= 90;
   facts_.driver = fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
+  if (facts_.capability < kCapabilityLeast)
+    return fail(Code::kUnsupported,
+                fmt::format("{}: it has compute capability {}.{}, and kernels need {}.{} or later: choose another unit "
+                            "('baton units')",
+                            card_text(facts_), major, minor, kCapabilityLeast / 10, kCapabilityLeast % 10));
   return {};
 }
 
@@ -179,10 +184,13 @@ Card::Card() = default;
 
 Result<std::shared_ptr<Card>> Card::find(const Driver& driver, uint32_t index) try {
   BATON_TRY(const uint32_t cards, count(driver));
-  if (cards == 0) return fail(Code::kUnsupported, "there is no NVIDIA card that the driver lets this process see");
+  if (cards == 0)
+    return fail(Code::kUnsupported,
+                "there is no NVIDIA card that the driver lets this process see: choose another "
+                "unit ('baton units')");
   if (index >= cards) {
     return fail(Code::kUnsupported,
-                fmt::format("there is no card {}: {}", index,
+                fmt::format("cuda: there is no card {}: {}", index,
                             cards == 1 ? "the only one is 0" : fmt::format("the last is {}", cards - 1)));
   }
   std::shared_ptr<Card> card(new Card);

@@ -171,6 +171,9 @@ struct CardUse {
 };
 CardUse card_use();
 
+inline constexpr uint32_t kCapabilityLeast = 80;  // of cards that kernels run on: 8.0
+inline constexpr uint32_t kCardsMax = 64;         // that are counted, as many as `device` has numbers
+
 // What is known of a card without running anything.
 struct CardFacts {
   uint32_t index = 0;

@@ -343,7 +343,7 @@ TEST_F(CardTest, NoSuchCard) {
   const auto none = Card::open(emulated_driver(), 7);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kUnsupported);
-  EXPECT_EQ(none.error().message, "there is no card 7: the last is 1");
+  EXPECT_EQ(none.error().message, "cuda: there is no card 7: the last is 1");
 }
 
 // All that a card can be asked for, once.
@@ -458,6 +458,35 @@ TEST_F(CardTest, AStreamIsBusyUntilItIsWaitedFor) {
   EXPECT_EQ(emulated_waiting(), 1u);
 }
 
+// What a driver says of its cards, whatever that is.
+TEST(CardFactsTest, OlderCardsAreNone) {
+  Driver driver = emulated_driver();
+  driver.device_attribute = [](int* value, DeviceAttribute what, int) {
+    *value = what == DeviceAttribute::kCapabilityMajor ? 7 : 5;
+    return DriverCode{kDone};
+  };
+  const auto facts = Card::facts_of(driver, 0);
+  ASSERT_FALSE(facts);
+  EXPECT_EQ(facts.error().code, Code::kUnsupported);
+  EXPECT_NE(facts.error().message.find("it has compute capability 7.5, and kernels need 8.0 or later: choose another"),
+            std::string::npos)
+      << facts.error().message;
+}
+
+TEST(CardFactsTest, NoMoreAreCountedThanCanBeNamed) {
+  Driver driver = emulated_driver();
+  driver.device_count = [](int* count) {
+    *count = 2000000000;
+    return DriverCode{kDone};
+  };
+  EXPECT_EQ(Card::count(driver), kCardsMax);
+  driver.device_count = [](int* count) {
+    *count = -1;
+    return DriverCode{kDone};
+  };
+  EXPECT_EQ(Card::count(driver), 0u);
+}
+
 TEST(DriverTest, AMissingDriverIsSaid) {
   const auto driver = driver_of("libcuda-that-is-not-there.so.1");
   ASSERT_FALSE(driver);
@@ -467,11 +496,22 @@ TEST(DriverTest, AMissingDriverIsSaid) {
   EXPECT_NE(driver.error().message.find("install"), std::string::npos);
 }
 
+TEST(DriverTest, AToolkitsStubIsSaid) {
+  const std::filesystem::path stub = "/usr/local/cuda/lib64/stubs/libcuda.so";
+  if (!std::filesystem::exists(stub)) GTEST_SKIP() << "there is no " << stub;
+  const auto driver = driver_of(stub.c_str());
+  ASSERT_FALSE(driver);
+  EXPECT_EQ(driver.error().message,
+            "no NVIDIA driver: the /usr/local/cuda/lib64/stubs/libcuda.so that was found is a toolkit's stub, to link "
+            "with: take its folder out of LD_LIBRARY_PATH, and install the driver of the card");
+}
+
 TEST(DriverTest, ALibraryThatIsNoneIsSaid) {
   const auto driver = driver_of("libm.so.6");
   ASSERT_FALSE(driver);
 #ifdef __linux__
-  EXPECT_EQ(driver.error().message, "the NVIDIA driver has no cuInit: it is too old; install a newer one");
+  EXPECT_EQ(driver.error().message,
+            "the NVIDIA driver (libm.so.6) has no cuInit: it is too old, or something else; install a newer one");
 #endif
 }
 

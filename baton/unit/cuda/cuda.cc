@@ -113,11 +113,16 @@ class CudaUnit final : public Unit {
 
 Result<const Driver*> driver_for(bool emulated) {
   if (emulated) return &emulated_driver();
+  constexpr std::string_view kOther = "cuda:driver=emulated does the same work on the processor, far slower";
   if (kernel_images().empty())
     return fail(Code::kUnsupported,
-                "built without CUDA: there was no toolkit when this program was built; build it where nvcc is, or "
-                "choose another unit ('baton units')");
-  return installed_driver();
+                fmt::format("built without CUDA: nvcc was not found or not wanted (BATON_CUDA) when this program was "
+                            "built; build it where nvcc is, or choose another unit ('baton units'); {}",
+                            kOther));
+  Result<const Driver*> driver = installed_driver();
+  if (driver) return driver;
+  return fail(driver.error().code,
+              fmt::format("{}; this program has kernels by {}; {}", driver.error().message, kernel_build(), kOther));
 }
 
 std::vector<UnitOption> options() {

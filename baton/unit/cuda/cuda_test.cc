@@ -55,7 +55,7 @@ TEST(CudaUnit, AnEmulatedCardIsListedAsOne) {
   EXPECT_EQ(caps.logit_tolerances.size(), formats().size());
   EXPECT_NE(std::find(caps.native_formats.begin(), caps.native_formats.end(), DType::kBF16), caps.native_formats.end());
   EXPECT_EQ(cuda::emulated_use(), cuda::EmulatedUse()) << "a listed card is not opened";
-  EXPECT_EQ(make("2,driver=emulated").error().message, "there is no card 2: the last is 1");
+  EXPECT_EQ(make("2,driver=emulated").error().message, "cuda: there is no card 2: the last is 1");
 }
 
 TEST(CudaUnit, BatchesOnTensorCoresAreAChoice) {
@@ -73,12 +73,16 @@ TEST(CudaUnit, WithoutACardItSaysWhy) {
   EXPECT_EQ(unit.error().code, Code::kUnsupported);
   if (cuda::kernel_images().empty()) {
     EXPECT_EQ(unit.error().message,
-              "built without CUDA: there was no toolkit when this program was built; build it where nvcc is, or choose "
-              "another unit ('baton units')");
+              "built without CUDA: nvcc was not found or not wanted (BATON_CUDA) when this program was built; build it "
+              "where nvcc is, or choose another unit ('baton units'); cuda:driver=emulated does the same work on the "
+              "processor, far slower");
     EXPECT_EQ(cuda::kernel_build(), "");
   } else {
     EXPECT_NE(unit.error().message.find("NVIDIA"), std::string::npos) << unit.error().message;
     EXPECT_EQ(cuda::kernel_build().find("nvcc "), 0u);
+    EXPECT_NE(unit.error().message.find("; this program has kernels by " + std::string(cuda::kernel_build())),
+              std::string::npos)
+        << unit.error().message;
   }
   EXPECT_TRUE(k_unit_cuda.more().empty());
 }

@@ -116,12 +116,21 @@ Result<const Driver*> driver_of(const char* library) {
   find_work(in, *driver);
   if (in.missing != nullptr) {
     return fail(Code::kUnsupported,
-                fmt::format("the NVIDIA driver has no {}: it is too old; install a newer one", in.missing));
+                fmt::format("the NVIDIA driver ({}) has no {}: it is too old, or something else; install a newer one",
+                            library, in.missing));
   }
   if (const DriverCode code = driver->init(0); code != kDone) {
+    if (code == kStubLibrary)
+      return fail(Code::kUnsupported,
+                  fmt::format("no NVIDIA driver: the {} that was found is a toolkit's stub, to link with: take its "
+                              "folder out of LD_LIBRARY_PATH, and install the driver of the card",
+                              library));
     return fail(Code::kUnsupported,
-                code == kNoDevice ? fmt::format("no NVIDIA card: {}", code_text(*driver, code))
-                                  : fmt::format("the NVIDIA driver does not start: {}", code_text(*driver, code)));
+                code == kNoDevice
+                    ? fmt::format("no NVIDIA card: {}; choose another unit ('baton units')", code_text(*driver, code))
+                    : fmt::format("the NVIDIA driver ({}) does not start: {}; install it anew, or choose "
+                                  "another unit ('baton units')",
+                                  library, code_text(*driver, code)));
   }
   return driver.release();
 }

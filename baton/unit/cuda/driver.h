@@ -24,6 +24,7 @@ enum : DriverCode {
   kInvalidValue = 1,
   kNoMemory = 2,
   kNotInitialized = 3,
+  kStubLibrary = 34,  // cuInit of the library that toolkits have to link with
   kNoDevice = 100,
   kInvalidDevice = 101,
   kInvalidImage = 200,

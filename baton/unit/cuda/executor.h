@@ -59,7 +59,7 @@ class CudaExecutor final : public Executor {
     return static_cast<CudaState&>(state).rewind(position);
   }
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override;
-  // Where the card can draw for all (docs/cuda.md), it does, and the host reads what it drew one step behind it.
+  // Where the card can draw for all (docs/cuda_inside.md), it does, and the host reads what it drew one step behind it.
   Status step_on(std::span<const Seat> seats, std::span<float> out, const StepLimits& limits,
                  const StepContext& context) override;
   Placement placement() const override;
