@@ -25,6 +25,7 @@ constexpr OtherFlags kOtherFlags[] = {
     {kPlaced, "prefill", "--prefill and --decode choose the units; `baton units` lists them"},
     {kPlaced, "unit", "--unit chooses the unit; `baton units` lists them"},
     {kPlaced, "", "no unit computes here; where one does it is chosen as `baton run --help` says"},
+    {"--unit", "prefill", "--prefill and --decode choose the units; `baton units` lists them"},
     {"--num-predict --max-tokens", "predict", "-n, --predict"},
     {"--temperature", "temp", "--temp"},
     {"--num-ctx --ctx --context", "ctx-size", "-c, --ctx-size"},

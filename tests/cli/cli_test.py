@@ -431,6 +431,7 @@ class Run(unittest.TestCase):
                 (("embed", "-m", "x", "-ngl", "9", "hi"), "no flag '-ngl' here: --unit chooses the unit"),
                 (("perplexity", "-ngl", "9"), "no flag '-ngl' here: --unit chooses the unit"),
                 (("imatrix", "-ngl", "9"), "no flag '-ngl' here: --unit chooses the unit"),
+                (("run", "--unit", "cuda", "hi"), "no flag '--unit' here: --prefill and --decode"),
                 (("run", "-fit", "on", "hi"), "no flag '-fit' here: --prefill and --decode"),
                 (("run", "-mg", "0", "hi"), "no flag '-mg' here: --prefill and --decode"),
                 (("run", "-md", "x", "hi"), "no flag '-md' here: no second model"),

@@ -140,6 +140,9 @@ Status Card::read_facts() {
   BATON_OK(attribute(DeviceAttribute::kProcessors, facts_.processors));
   BATON_OK(attribute(DeviceAttribute::kSharedBytesMax, facts_.shared_bytes));
   facts_.name = name.data();
+  // It goes to terminals.
+  std::replace_if(
+      facts_.name.begin(), facts_.name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   facts_.pci = pci.data();
   facts_.memory_bytes = bytes;
   facts_.capability = major * 10 + minor;

@@ -62,6 +62,17 @@ TEST_F(CardTest, TellsWhatItIs) {
   EXPECT_EQ(*Card::count(emulated_driver()), kEmulatedCards);
 }
 
+TEST_F(CardTest, ANameOfOtherThanLettersIsMadeOne) {
+  Driver driver = emulated_driver();
+  driver.device_name = [](char* name, int size, DeviceNumber) -> DriverCode {
+    *fmt::format_to_n(name, size - 1, "a\x1b[31mcard\n\xc3\xa4~").out = '\0';
+    return kDone;
+  };
+  const auto card = Card::open(driver, 0);
+  ASSERT_TRUE(card);
+  EXPECT_EQ((*card)->facts().name, "a?[31mcard???~");
+}
+
 TEST_F(CardTest, MemoryIsCountedToTheByte) {
   emulated_set_memory(1 << 20);
   auto a = card().allocate(1000, "weights");

@@ -95,18 +95,18 @@ class PlainTarget {
 struct PlainPieces {
   uint32_t full;  // of number lane() % kSet
   int count;
+  bool come;  // whether all were seen to have come
 
   __device__ __forceinline__ void read(const Ticket& ticket) {
     full = ticket.full[warp()][lane() & (kSet - 1)];
     count = __popc(__ballot_sync(kAll, full != 0) & ((1u << kSet) - 1));
+    come = false;
     made_here(count);
   }
   // Whether all have come, as it is now: each lane asks for one, as each answer takes its time.
-  __device__ __forceinline__ bool have_come() const {
-    return __all_sync(kAll, full == 0 || Ticket::has_come_now(full)) != 0;
-  }
-  // Where they lie; also, behind them, until all have come, where that was not seen before (`come`).
-  __device__ __forceinline__ void wait(const Ticket& ticket, bool come, const unsigned char* (&places)[kSet]) const {
+  __device__ __forceinline__ void look() { come = __all_sync(kAll, full == 0 || Ticket::has_come_now(full)) != 0; }
+  // Where they lie; also, behind them, until all have come, where that was not seen before.
+  __device__ __forceinline__ void wait(const Ticket& ticket, const unsigned char* (&places)[kSet]) const {
     const uint4 pieces = *reinterpret_cast<const uint4*>(ticket.piece[warp()]);
     while (!come && !__all_sync(kAll, full == 0 || Ticket::has_come(full))) looked_in_vain();
     __syncwarp();
@@ -138,15 +138,14 @@ static_assert(kSet == 4);
 // In place of these, of codes that are taken apart as they say of themselves, which need all registers.
 struct NoPieces {
   __device__ __forceinline__ void read(const Ticket&) {}
-  __device__ __forceinline__ bool have_come() const { return false; }
+  __device__ __forceinline__ void look() {}
 };
 template <class Held>
 using PiecesOf = std::conditional_t<std::is_same_v<Held, HeldIntegers>, NoPieces, PlainPieces>;
 
 // The warp's pieces of a round, of codes: what the ticket says of each is read when it is needed.
 __device__ __forceinline__ void multiply_plain(const Instruction& in, const PlainHow&, const HeldIntegers& held,
-                                               const Ticket& ticket, const NoPieces&, bool, bool,
-                                               float (&sums)[kSet][1]) {
+                                               const Ticket& ticket, const NoPieces&, bool, float (&sums)[kSet][1]) {
   if (ticket.full[warp()][0] == 0) return;
   const auto x = held.read();
 #pragma unroll 1
@@ -164,8 +163,8 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Plai
 
 // The same of 16-bit values. `one_by_one`: more rounds come, and each makes room as soon as it has been multiplied.
 __device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHow& how, const HeldValues& held,
-                                               const Ticket& ticket, const PlainPieces& pieces, bool come,
-                                               bool one_by_one, float (&sums)[kSet][1]) {
+                                               const Ticket& ticket, const PlainPieces& pieces, bool one_by_one,
+                                               float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   if (one_by_one) {
     return pieces.one_by_one(ticket, sums, [&](const unsigned char* from, int) {
@@ -174,7 +173,7 @@ __device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHo
     });
   }
   const unsigned char* places[kSet];
-  pieces.wait(ticket, come, places);
+  pieces.wait(ticket, places);
   const auto times = [&](auto form) {
     constexpr Form kForm = decltype(form)::value;
     // No switch: a compiler makes that a jump by a table, which is read first.
@@ -192,7 +191,7 @@ __device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHo
 
 // The same of codes whose matrices are packed in several known ways.
 __device__ __forceinline__ void multiply_plain(const Instruction& in, const PlainHow&, const HeldMixed& held,
-                                               const Ticket& ticket, const PlainPieces& pieces, bool, bool,
+                                               const Ticket& ticket, const PlainPieces& pieces, bool,
                                                float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   const auto x = held.read();
@@ -203,14 +202,14 @@ __device__ __forceinline__ void multiply_plain(const Instruction& in, const Plai
 // The same of codes that are packed in one known way.
 template <Packing kPacking>
 __device__ __forceinline__ void multiply_plain(const Instruction&, const PlainHow&, const HeldPacked<kPacking>& held,
-                                               const Ticket& ticket, const PlainPieces& pieces, bool come,
-                                               bool one_by_one, float (&sums)[kSet][1]) {
+                                               const Ticket& ticket, const PlainPieces& pieces, bool one_by_one,
+                                               float (&sums)[kSet][1]) {
   if (pieces.count == 0) return;
   const auto x = held.read();
   if (one_by_one)
     return pieces.one_by_one(ticket, sums, [&](const unsigned char* from, int) { return held.times(x, from); });
   const unsigned char* places[kSet];
-  pieces.wait(ticket, come, places);
+  pieces.wait(ticket, places);
   if (pieces.count > 2) {
     held.template times_each<4>(x, places, sums);
   } else if (pieces.count == 2) {
@@ -270,14 +269,13 @@ __device__ __forceinline__ uint32_t do_plain_multiply(const Instruction& in, uns
   read_ticket();
   // What is taken apart as it says of itself needs all registers.
   constexpr int kAhead = std::is_same_v<Held, HeldIntegers> ? 1 : 2;
-  bool come = false;  // of the first round, which is the only one where it counts
   if (of.has(ProductShares::kFours))
-    stage_plain<kOfCodes<Held>, kAhead>(in, staged, Factors(in, true, shared), [&] { come = pieces.have_come(); });
+    stage_plain<kOfCodes<Held>, kAhead>(in, staged, Factors(in, true, shared), [&] { pieces.look(); });
   uint32_t done = 0;
 #pragma unroll 1
   for (int round = 0;; ++round) {
     float sums[kSet][1] = {};
-    multiply_plain(in, how, held, tickets.at(number), pieces, come, (flags & Ticket::kOneByOne) != 0, sums);
+    multiply_plain(in, how, held, tickets.at(number), pieces, (flags & Ticket::kOneByOne) != 0, sums);
     // Here, beside the sums: nobody then waits for either. Anew: there are no registers to keep it in.
     const float factor = Factors(in, of.has(ProductShares::kFours), shared).of_row();
     float sum = Sums<1>::of(sums), other = 0;

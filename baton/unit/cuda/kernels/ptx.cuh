@@ -95,23 +95,7 @@ __device__ __forceinline__ void arrive(uint32_t at) {
 __device__ __forceinline__ void arrive_behind_copies(uint32_t at) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
 }
-// Whether the phase of this parity has ended; the first is 0. It may wait a little.
-__device__ __forceinline__ bool has_ended(uint32_t at, uint32_t parity) {
-  uint32_t ended;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-               : "=r"(ended)
-               : "r"(at), "r"(parity)
-               : "memory");
-#else
-  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-               : "=r"(ended)
-               : "r"(at), "r"(parity)
-               : "memory");
-#endif
-  return ended != 0;
-}
-// The same, at once.
+// Whether the phase of this parity has ended; the first is 0.
 __device__ __forceinline__ bool has_ended_now(uint32_t at, uint32_t parity) {
   uint32_t ended;
   asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
@@ -119,6 +103,19 @@ __device__ __forceinline__ bool has_ended_now(uint32_t at, uint32_t parity) {
                : "r"(at), "r"(parity)
                : "memory");
   return ended != 0;
+}
+// The same; it may wait a little.
+__device__ __forceinline__ bool has_ended(uint32_t at, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t ended;
+  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(ended)
+               : "r"(at), "r"(parity)
+               : "memory");
+  return ended != 0;
+#else
+  return has_ended_now(at, parity);
+#endif
 }
 __device__ __forceinline__ void wait_for(uint32_t at, uint32_t parity) {
   while (!has_ended(at, parity)) {
