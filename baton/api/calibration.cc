@@ -254,6 +254,12 @@ uint64_t digest_sequences(const Sequences& sequences) {
   return digest_tokens(all);
 }
 
+double largest_share(const ProofBounds& honest) {
+  double largest = 0;
+  for (const SegmentBounds& segment : honest.segments) largest = std::max(largest, segment.rms);
+  return largest;
+}
+
 Result<ProofBounds> measure_states(Executor& maker, Executor& decode, const Sequences& sequences,
                                    const CalibrationProgress& progress) try {
   Counter counter(progress, sequences);
@@ -262,6 +268,12 @@ Result<ProofBounds> measure_states(Executor& maker, Executor& decode, const Sequ
   for (size_t i = 0; i < sequences.size(); ++i) BATON_OK(pair.run(sequences[i], i > 0, counter));
   const ProofBounds honest = pair.honest();
   BATON_OK(finite(honest));
+  if (const double share = largest_share(honest); share >= kNothingInCommon)
+    return fail(
+        Code::kInternal,
+        fmt::format("states of the same text differ by {:.0f} % of their size: one of the two units is at fault "
+                    "(`baton bench --unit NAME` holds one to ref)",
+                    share * 100));
   return honest;
 } catch (const std::bad_alloc&) {
   return fail(Code::kOutOfMemory, "calibration: no memory for its states");

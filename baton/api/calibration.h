@@ -30,6 +30,11 @@ std::vector<std::vector<int32_t>> calibration_sequences(const TextModel& text);
 // Changes when a sequence does.
 uint64_t digest_sequences(const std::vector<std::vector<int32_t>>& sequences);
 
+// The most that a segment of theirs differs by, as a share of its size; and from where on two states have nothing in
+// common: zeros differ from a state by all of its size, another's state by more.
+double largest_share(const ProofBounds& honest);
+inline constexpr double kNothingInCommon = 0.9;
+
 // With the share that is done, 0 to 1 (of states both are told); false: stop, with kCancelled.
 using CalibrationProgress = std::function<bool(double)>;
 
@@ -38,7 +43,7 @@ using CalibrationProgress = std::function<bool(double)>;
 // and of the logits and states of rows that are decoded behind. With one executor for both: between a state decoded
 // token by token and one prefilled, the widest that its own steps can differ: nothing at all where they give the same
 // bits. Otherwise a difference is taken to be at least one step of the type that `decode` keeps. `between` is left
-// empty.
+// empty. kInternal: they have nothing in common.
 Result<ProofBounds> measure_states(Executor& maker, Executor& decode,
                                    const std::vector<std::vector<int32_t>>& sequences,
                                    const CalibrationProgress& progress = nullptr);

@@ -135,6 +135,40 @@ class Shifted final : public Executor {
   Executor& right_;
 };
 
+// Reads the same token everywhere.
+class Deaf final : public Executor {
+ public:
+  explicit Deaf(Executor& right) : right_(right) {}
+  const Model& model() const override { return right_.model(); }
+  const StateShape& shape() const override { return right_.shape(); }
+  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
+    return right_.new_state(tokens_max);
+  }
+  Result<std::unique_ptr<SequenceState>> fork(const SequenceState& state, uint64_t position) override {
+    return right_.fork(state, position);
+  }
+  Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
+    std::vector<Seat> heard(seats.begin(), seats.end());
+    std::vector<std::vector<int32_t>> tokens;
+    for (Seat& seat : heard) seat.tokens = tokens.emplace_back(seat.tokens.size(), 1);
+    return right_.step(heard, out, context);
+  }
+  Placement placement() const override { return right_.placement(); }
+  std::string arithmetic() const override { return "deaf"; }
+
+ private:
+  Executor& right_;
+};
+
+TEST_F(Calibration, AUnitThatReadsOtherTokensGetsNoBounds) {
+  const Loaded ref = load("ref");
+  Deaf deaf(*ref.executor);
+  const auto bounds = measure_states(deaf, *ref.executor, sequences_);
+  ASSERT_FALSE(bounds) << largest_share(*bounds);
+  EXPECT_EQ(bounds.error().code, Code::kInternal);
+  EXPECT_NE(bounds.error().message.find("one of the two units is at fault"), std::string::npos);
+}
+
 TEST_F(Calibration, AUnitThatIsWrongGetsNoUsefulMargins) {
   const Loaded ref = load("ref");
   Shifted shifted(*ref.executor);

@@ -26,13 +26,6 @@ std::string text_of(const StateMaker& maker) {
   return fmt::format("{}{}{}", text, text.find(':') == std::string::npos ? ":" : ",", choice->entry->stand_in);
 }
 
-// The most that a segment of theirs differs by, as a share of its size.
-double largest_share(const ProofBounds& honest) {
-  double largest = 0;
-  for (const SegmentBounds& segment : honest.segments) largest = std::max(largest, segment.rms);
-  return largest;
-}
-
 }  // namespace
 
 Runtime::Loaded* Runtime::find_unit(std::string_view name) {
@@ -87,7 +80,8 @@ Result<std::optional<ProofBounds>> Runtime::bounds_of(const StateMaker& maker, c
       fmt::format("{} -> {}", with_emulated(maker.unit, maker.arithmetic), with_emulated(decode_unit, to));
   BATON_OK(open_store(note));
   std::optional<ProofBounds> honest = store_->find(BoundsStore::kStates, maker.arithmetic, to);
-  const bool known = honest && honest->segments.size() == model().program.slots.size();
+  const bool known = honest && honest->segments.size() == model().program.slots.size() &&
+                     largest_share(*honest) < kNothingInCommon;  // a faulty unit's, of an earlier program
   const bool near = position > 0 && position < tokens.size() && position <= kOwnPositionMax;
   if (!known || (near && !honest->exact())) {
     Loaded fresh;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <iterator>
 
 #include "baton/base/affinity.h"
@@ -38,6 +39,23 @@ std::string UnitChoice::text() const {
   return fmt::format("{}{}{}", entry->name, words.empty() ? "" : ":", words);
 }
 
+namespace {
+// What was meant by a name that no unit has, with "; " before it; or nothing.
+std::string meant_by(std::string_view name) {
+  std::string lower(name.substr(0, name.find(',')));
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const std::string_view other : {"gpu", "nvidia", "nv"}) {
+    if (lower == other) return "; an NVIDIA card is 'cuda'";
+  }
+  for (const UnitEntry* entry : unit_entries()) {
+    if (entry->name != lower) continue;
+    if (lower.size() < name.size()) return fmt::format("; options stand behind a colon: '{}:KEY=VALUE'", lower);
+    return fmt::format("; did you mean '{}'?", lower);
+  }
+  return {};
+}
+}  // namespace
+
 Result<UnitChoice> parse_unit(std::string_view text, std::span<const UnitEntry* const> own) {
   const size_t colon = std::min(text.find(':'), text.size());
   const std::string_view name = text.substr(0, colon);
@@ -55,7 +73,7 @@ Result<UnitChoice> parse_unit(std::string_view text, std::span<const UnitEntry* 
       return UnitChoice{entry, std::move(options)};
     }
   }
-  return fail(Code::kNotFound, fmt::format("no unit named '{}'; there are: {}", name, names));
+  return fail(Code::kNotFound, fmt::format("no unit named '{}'; there are: {}{}", name, names, meant_by(name)));
 }
 
 std::vector<std::string> names_of(std::span<const UnitChoice> choices) {

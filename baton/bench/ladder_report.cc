@@ -214,10 +214,10 @@ std::vector<std::string> ladder_notes(const LadderReport& report) {
 std::string ladder_text(const LadderReport& report) {
   const std::string_view label = report.verdict.emulated ? " (emulated)" : "";
   std::string text = fmt::format(
-      "{} on {}\n\n| type | size MB | bits/weight | PPL | dPPL | KL divergence | same top % | prefill t/s{} | decode "
+      "{} on {}{}\n\n| type | size MB | bits/weight | PPL | dPPL | KL divergence | same top % | prefill t/s{} | decode "
       "t/s{} "
       "| memory MB | decode J/token | front |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
-      report.model, report.unit, label, label);
+      report.model, report.unit, label, label, label);
   for (size_t i = 0; i < report.rows.size(); ++i) text += row_text(report, i);
   text += "\n";
   for (const std::string& note : ladder_notes(report)) text += note + "\n";

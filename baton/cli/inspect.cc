@@ -192,8 +192,12 @@ int show_plan(const InspectFlags& flags, const Model& model) {
   }
   const auto unit = create_unit(*named);
   if (!unit) return report_unit(unit.error());
-  const auto plan = (*unit)->plan(model);
-  if (!plan) return report(plan.error());
+  auto plan = (*unit)->plan(model);
+  if (!plan) {
+    if (plan.error().code == Code::kUnsupported)
+      plan.error().message += fmt::format("; for the memory that it takes: --prefill {0} --decode {0}", *named);
+    return report(plan.error());
+  }
   if (flags.json) {
     OrderedJson json;
     json["unit"] = (*unit)->name();

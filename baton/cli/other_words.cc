@@ -16,16 +16,19 @@ struct OtherFlags {
 constexpr std::string_view kPlaced =
     "-ngl --n-gpu-layers --gpu-layers -dev --device -mg --main-gpu -sm --split-mode -ts --tensor-split -fit --fit "
     "-ot --override-tensor -ncmoe --n-cpu-moe -cmoe --cpu-moe -kvo --kv-offload -nkvo --no-kv-offload";
+constexpr std::string_view kUnits =
+    "--prefill and --decode choose the units, for whole models (an NVIDIA card: --decode cuda); `baton units` lists "
+    "them";
 constexpr std::string_view kPull = "`baton pull OWNER/NAME:TYPE` fetches a model, -m takes the same name";
 constexpr std::string_view kConstrained =
     "requests to `baton serve` and lines of `baton batch` say it each (docs/constrained.md)";
 constexpr OtherFlags kOtherFlags[] = {
     {"-hf -hfr --hf-repo -mu --model-url", "", kPull},
     {"--hf-token", "", "HF_TOKEN, which others cannot read in the list of processes"},
-    {kPlaced, "prefill", "--prefill and --decode choose the units; `baton units` lists them"},
+    {kPlaced, "prefill", kUnits},
     {kPlaced, "unit", "--unit chooses the unit; `baton units` lists them"},
     {kPlaced, "", "no unit computes here; where one does it is chosen as `baton run --help` says"},
-    {"--unit", "prefill", "--prefill and --decode choose the units; `baton units` lists them"},
+    {"--unit", "prefill", kUnits},
     {"--num-predict --max-tokens", "predict", "-n, --predict"},
     {"--temperature", "temp", "--temp"},
     {"--num-ctx --ctx --context", "ctx-size", "-c, --ctx-size"},

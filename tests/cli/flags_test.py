@@ -264,6 +264,8 @@ class Flags(unittest.TestCase):
                             ("coreml:device=emulator,lengths=064", "lengths=064"),
                             ("coreml:device=emulator,lengths=64+", "lengths=64+"), ("ref:threads=2", "unit ref has no option 'threads'; it has kv=f16|bf16|q8_0|q4_0"),
                             ("ane:columns=33", "write columns=32|64|128"), ("coreml:device=emulator,lengths=60", "lengths=60"),
+                            ("GPU", "; an NVIDIA card is 'cuda'"), ("Cuda:device=1", "; did you mean 'cuda'?"),
+                            ("cuda,driver=emulated", "; options stand behind a colon: 'cuda:KEY=VALUE'"),
                             ("tpu:x=1", "no unit named 'tpu'")):
             for command in (("run", "-m", SMALL, "--decode", unit, "hi"), ("bench", SMALL, "--unit", unit),
                             ("perplexity", SMALL, "--text", TEXT, "--unit", unit), ("inspect", SMALL, "--decode", unit),

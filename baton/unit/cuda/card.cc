@@ -145,7 +145,7 @@ Status Card::read_facts() {
       facts_.name.begin(), facts_.name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   facts_.pci = pci.data();
   facts_.memory_bytes = bytes;
-  facts_.capability = major * 10 + minor;
+  facts_.capability = std::min(major, 99u) * 10 + std::min(minor, 9u);
   facts_.maps = parts_->driver->describe_matrix != nullptr && facts_.capability >= 90;
   facts_.driver = fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
   if (facts_.capability < kCapabilityLeast)
@@ -153,6 +153,15 @@ Status Card::read_facts() {
                 fmt::format("{}: it has compute capability {}.{}, and kernels need {}.{} or later: choose another unit "
                             "('baton units')",
                             card_text(facts_), major, minor, kCapabilityLeast / 10, kCapabilityLeast % 10));
+  constexpr uint64_t kMemoryMost = uint64_t{1} << 50;
+  constexpr uint32_t kProcessorsMost = 1 << 16;
+  const bool can_be =
+      facts_.processors > 0 && facts_.processors <= kProcessorsMost && bytes > 0 && bytes <= kMemoryMost;
+  if (!can_be)
+    return fail(Code::kUnsupported,
+                fmt::format("{}: the driver says that it has {} processors and {} bytes of memory, which no card has: "
+                            "mend or replace the driver, or choose another unit ('baton units')",
+                            card_text(facts_), facts_.processors, bytes));
   return {};
 }
 

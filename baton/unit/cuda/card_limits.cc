@@ -17,7 +17,10 @@ namespace baton::cuda {
 namespace {
 
 constexpr uint64_t kChunkBytes = kLimitChunk * 16, kBytesLeast = uint64_t{64} << 20;
-constexpr uint32_t kRoundsMax = 1 << 20;  // f32 counts them exactly: 16 of a thread, 2^24 at most
+constexpr uint32_t kRoundsMax = (1 << 20) - 1;  // f32 counts them exactly: 16 of a thread, 2^24 at most
+constexpr double kMsLeast = 1e-2;               // of so many rounds
+constexpr uint8_t kNoSum = 0xa5;                // in place of what a kernel will leave
+constexpr uint32_t kNoSumWord = 0xa5a5a5a5;
 
 std::string card_name(const Card& card) {
   return fmt::format("{} (cuda:{}{})", card.facts().name, card.facts().index,
@@ -56,7 +59,14 @@ class Measurement {
     BATON_OK(stream_.record(end_));
     BATON_OK(stream_.wait());
     BATON_TRY(const float ms, end_.milliseconds_since(begin_));
+    if (!(ms >= 0 && std::isfinite(ms)))
+      return fail(Code::kInternal, fmt::format("{}: its clock says that {} ms passed", card_name(card_), ms));
     return std::max(static_cast<double>(ms), 1e-6);
+  }
+  // The same, of what leaves sums: none of those that were there before may be taken for its.
+  Result<double> timed_afresh(const std::function<Status()>& work) {
+    if (told_.bytes() > 0) BATON_OK(stream_.fill(work_.sums, kNoSum, uint64_t{warps_} * sizeof(uint32_t)));
+    return timed(work);
   }
 
   // `work(rounds)` does rounds * per_round() of it; check(rounds) looks at what it left.
@@ -68,12 +78,16 @@ class Measurement {
       BATON_TRY(const double ms, timed([&] { return work(rounds); }));
       warm += ms;
       const bool is_long = ms >= sizes_.run_ms || rounds >= kRoundsMax;
+      if (rounds >= kRoundsMax && ms < kMsLeast)
+        return fail(Code::kInternal, fmt::format("{}: its clock says that {} ms passed in {} rounds of what takes time",
+                                                 card_name(card_), ms, rounds));
       if (is_long && warm >= sizes_.warm_ms) break;
       if (!is_long) rounds = std::min(kRoundsMax, std::max(rounds + 1, rounds_for(rounds, ms)));
     }
+    rounds |= 1;  // sums of reads are 0 after 64 rounds
     std::vector<double> rates;
     for (uint32_t i = 0; i < sizes_.runs; ++i) {
-      BATON_TRY(const double ms, timed([&] { return work(rounds); }));
+      BATON_TRY(const double ms, timed_afresh([&] { return work(rounds); }));
       BATON_OK(check(rounds));
       rates.push_back(per_round() * rounds / ms * 1e3);
     }
@@ -137,6 +151,7 @@ class Measurement {
     for (uint32_t i = 0; i < warps_; ++i) {
       uint32_t sum = 0;
       std::memcpy(&sum, sums() + i * sizeof(sum), sizeof(sum));
+      if (sum == kNoSumWord) return undone("baton_limit_read");
       all ^= sum;
     }
     if (all != expected_read(work_.vectors, rounds)) return undone("baton_limit_read");
@@ -158,6 +173,7 @@ class Measurement {
     BATON_OK(settle("baton_limit_read", kLimitThreads, 0));
     BATON_OK(allocate(2));
     BATON_OK(fill());
+    BATON_OK(stream_.fill(work_.to, kNoSum, work_.vectors * 16));
     const auto bytes = static_cast<double>(work_.vectors * 16 * 2);
     const Address from = work_.from;
     const auto what = [&] {

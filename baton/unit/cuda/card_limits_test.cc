@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "baton/unit/cuda/driver_emulated.h"
@@ -24,9 +26,11 @@ constexpr uint32_t kBlocks = 4;
 constexpr CardLimitSizes kSmall = {.bytes = 1 << 20, .pinned_bytes = 1 << 16, .runs = 3, .run_ms = 0, .warm_ms = 0};
 
 // How the bodies misbehave, and what they were asked.
-uint64_t left_out = 0;  // vectors, or rounds of arithmetic
+uint64_t left_out = 0;        // vectors, or rounds of arithmetic
+uint32_t done_at_most = ~0u;  // launches; those that come behind them do nothing
 LimitPath said_path = LimitPath::kMma;
 std::vector<LimitWork> asked;
+bool does_nothing() { return done_at_most == 0 || (done_at_most != ~0u && done_at_most-- == 0); }
 
 struct Vector {
   uint32_t x, y, z, w;
@@ -43,6 +47,7 @@ void fill_body(const void* argument) {
 }
 void read_body(const void* argument) {
   const auto& work = *static_cast<const LimitWork*>(argument);
+  if (does_nothing()) return;
   asked.push_back(work);
   uint32_t sum = 0;
   for (uint32_t round = 0; round < work.rounds; ++round) {
@@ -58,10 +63,12 @@ void read_body(const void* argument) {
 }
 void copy_body(const void* argument) {
   const auto& work = *static_cast<const LimitWork*>(argument);
+  if (does_nothing()) return;
   std::memcpy(vectors(work.to), vectors(work.from), (work.vectors - left_out) * 16);
 }
 void products_body(const void* argument) {
   const auto& work = *static_cast<const LimitWork*>(argument);
+  if (does_nothing()) return;
   *reinterpret_cast<uint32_t*>(work.path) = static_cast<uint32_t>(said_path);
   double round = 0;
   if (said_path == LimitPath::kMma) {
@@ -79,6 +86,7 @@ void products_body(const void* argument) {
 }
 void f32_body(const void* argument) {
   const auto& work = *static_cast<const LimitWork*>(argument);
+  if (does_nothing()) return;
   put_float(work, kBlocks * kLimitThreads / 32,
             16.0 * kLimitThreads * kBlocks *
                 (7.5 + static_cast<double>(work.rounds - std::min<uint64_t>(left_out, work.rounds))));
@@ -94,6 +102,7 @@ class CardLimits : public testing::Test {
     emulate_kernel("baton_limit_products", sizeof(LimitWork), products_body);
     emulate_kernel("baton_limit_f32", sizeof(LimitWork), f32_body);
     left_out = 0;
+    done_at_most = ~0u;
     said_path = LimitPath::kMma;
     asked.clear();
     card_ = *Card::open(emulated_driver(), 0, "limits");
@@ -158,6 +167,52 @@ TEST_F(CardLimits, WorkThatWasNotDoneHasNoRate) {
     ASSERT_FALSE(rate);
     EXPECT_EQ(rate.error().code, Code::kInternal);
     EXPECT_NE(rate.error().message.find("was not all done"), std::string::npos) << rate.error().message;
+  }
+}
+
+// Sums of the launch before would do, and so would memory that was copied before.
+TEST_F(CardLimits, WorkThatWasDoneBeforeHasNoRate) {
+  for (const DeviceLimit which : kAllLimits) {
+    if (which == DeviceLimit::kFromHost) continue;
+    for (const uint32_t most : {0, 1}) {
+      if (which == DeviceLimit::kCopy && most == 1) continue;  // one copy is all that is to be seen
+      done_at_most = most;
+      const auto rate = measure(which);
+      ASSERT_FALSE(rate) << static_cast<int>(which) << " " << most;
+      EXPECT_NE(rate.error().message.find("was not all done"), std::string::npos) << rate.error().message;
+      done_at_most = ~0u;
+      ASSERT_TRUE(measure(which));
+    }
+  }
+}
+
+// The sums of 64 rounds are 0, as if there had been none.
+TEST_F(CardLimits, RoundsOfReadsAreOdd) {
+  ASSERT_TRUE(measure(DeviceLimit::kRead, {.bytes = 1 << 20, .runs = 2, .run_ms = 5, .warm_ms = 0}));
+  EXPECT_EQ(asked.back().rounds % 2, 1u);
+}
+
+TEST_F(CardLimits, AClockThatIsNoneIsNotTaken) {
+  static float told;
+  static Driver driver;
+  driver = emulated_driver();
+  driver.event_elapsed = [](float* milliseconds, Handle, Handle) {
+    *milliseconds = told;
+    return DriverCode{kDone};
+  };
+  card_.reset();
+  card_ = *Card::open(driver, 0, "limits");
+  CardLimitSizes sizes = kSmall;
+  sizes.run_ms = 1;
+  for (const auto& [clock, said] : {std::pair(NAN, "nan ms"), std::pair(-1.0f, "-1 ms"), std::pair(INFINITY, "inf ms"),
+                                    std::pair(0.0f, " rounds of")}) {
+    told = clock;
+    for (const DeviceLimit which : {DeviceLimit::kFromHost, DeviceLimit::kF32Products}) {
+      if (clock == 0 && which == DeviceLimit::kFromHost) continue;  // a million copies
+      const auto rate = measure(which, sizes);
+      ASSERT_FALSE(rate) << said;
+      EXPECT_NE(rate.error().message.find(said), std::string::npos) << rate.error().message;
+    }
   }
 }
 

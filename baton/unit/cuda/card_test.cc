@@ -484,6 +484,58 @@ TEST(CardFactsTest, OlderCardsAreNone) {
       << facts.error().message;
 }
 
+TEST(CardFactsTest, WhatNoCardHasIsNotTaken) {
+  static DeviceAttribute lie;
+  static int lie_value;
+  static size_t bytes;
+  Driver driver = emulated_driver();
+  driver.device_attribute = [](int* value, DeviceAttribute what, int device) {
+    const DriverCode code = emulated_driver().device_attribute(value, what, device);
+    if (what == lie) *value = lie_value;
+    return code;
+  };
+  driver.device_memory = [](size_t* all, DeviceNumber) {
+    *all = bytes;
+    return DriverCode{kDone};
+  };
+  const struct {
+    DeviceAttribute lie;
+    int value;
+    size_t bytes;
+    const char* said;
+  } kLies[] = {
+      {DeviceAttribute::kProcessors, 0, 1 << 30, "that it has 0 processors and 1073741824 bytes of memory"},
+      {DeviceAttribute::kProcessors, -1, 1 << 30, "that it has 0 processors"},
+      {DeviceAttribute::kProcessors, 2000000000, 1 << 30, "that it has 2000000000 processors"},
+      {DeviceAttribute::kProcessors, 4, 0, "4 processors and 0 bytes of memory"},
+      {DeviceAttribute::kProcessors, 4, ~size_t{0}, "and 18446744073709551615 bytes of memory"},
+  };
+  for (const auto& each : kLies) {
+    lie = each.lie, lie_value = each.value, bytes = each.bytes;
+    const auto facts = Card::facts_of(driver, 0);
+    ASSERT_FALSE(facts) << each.said;
+    EXPECT_EQ(facts.error().code, Code::kUnsupported);
+    EXPECT_NE(facts.error().message.find(each.said), std::string::npos) << facts.error().message;
+  }
+  lie = DeviceAttribute::kCapabilityMajor, lie_value = 2000000000, bytes = 1 << 30;
+  const auto facts = Card::facts_of(driver, 0);
+  ASSERT_TRUE(facts);
+  EXPECT_EQ(facts->capability, 990u);
+}
+
+TEST(CardFactsTest, AnErrorIsPrintable) {
+  Driver driver = emulated_driver();
+  driver.error_name = [](DriverCode, const char** name) {
+    *name = "A\x1b[31m";
+    return DriverCode{kDone};
+  };
+  driver.error_text = [](DriverCode, const char** text) {
+    *text = "two\nlines";
+    return DriverCode{kDone};
+  };
+  EXPECT_EQ(code_text(driver, 7), "A?[31m (7): two?lines");
+}
+
 TEST(CardFactsTest, NoMoreAreCountedThanCanBeNamed) {
   Driver driver = emulated_driver();
   driver.device_count = [](int* count) {

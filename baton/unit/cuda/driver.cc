@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 namespace baton::cuda {
@@ -93,11 +94,18 @@ void find_work(Finder& in, Driver& driver) {
 
 }  // namespace
 
+std::string printable(std::string_view said) {
+  std::string text(said);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
 std::string code_text(const Driver& driver, DriverCode code) {
   const char *name = nullptr, *text = nullptr;
   if (driver.error_name(code, &name) != kDone || name == nullptr) return fmt::format("code {}", code);
-  if (driver.error_text(code, &text) != kDone || text == nullptr) return fmt::format("{} ({})", name, code);
-  return fmt::format("{} ({}): {}", name, code, text);
+  if (driver.error_text(code, &text) != kDone || text == nullptr) return fmt::format("{} ({})", printable(name), code);
+  return fmt::format("{} ({}): {}", printable(name), code, printable(text));
 }
 
 Result<const Driver*> driver_of(const char* library) {

@@ -203,6 +203,8 @@ struct Driver {
 
 // "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
 std::string code_text(const Driver& driver, DriverCode code);
+// What a driver says, for terminals: other than printable ASCII becomes '?'.
+std::string printable(std::string_view said);
 
 // The installed driver, started; it stays for the life of the process. kUnsupported with the reason: not installed, too
 // old (the function that it lacks), or not starting (the driver's code).
