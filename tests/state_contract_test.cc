@@ -1,5 +1,6 @@
 // What unit.h and sequence_state.h promise of states and steps, on every unit: held to it by its interface alone.
 #include <gtest/gtest.h>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -240,7 +241,7 @@ TEST_P(Contract, AdoptionsAreSearched) {
       if (streamed) {
         auto stream = StateStream::begin(*bad, *to, 70, StreamSource::kGoes);
         ASSERT_TRUE(stream) << stream.error().message;
-        Status status = (*stream)->move(*bad, 70, 1);
+        Status status = (*stream)->move(*bad, 70, std::array{1});
         if (status) status = (*stream)->finish(*bad);
         report = (*stream)->report();
         if (!status) report = fail(std::move(status).error());

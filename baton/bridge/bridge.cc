@@ -112,23 +112,26 @@ Result<std::unique_ptr<StateStream>> StateStream::make(const SequenceState& from
   return no_memory("moving a state");
 }
 
-Status StateStream::move(const SequenceState& from, uint64_t position, std::optional<int32_t> layer) try {
+Status StateStream::move(const SequenceState& from, uint64_t position, std::span<const int32_t> layers) try {
   if (adopts_) return {};
   const SteadyClock clock;
   const int64_t start_ns = clock.now_ns();
-  Status status = move_parts(from, position, layer);
+  Status status = move_parts(from, position, layers);
   report_.ms += ms_between(start_ns, clock.now_ns());
   return status;
 } catch (const std::bad_alloc&) {
   return no_memory("a piece of a state");
 }
 
-Status StateStream::move_parts(const SequenceState& from, uint64_t position, std::optional<int32_t> layer) {
+Status StateStream::move_parts(const SequenceState& from, uint64_t position, std::span<const int32_t> layers) {
   const bool last = position == tokens_;
+  const auto wanted = [&](int32_t layer) {
+    return layers.empty() || std::find(layers.begin(), layers.end(), layer) != layers.end();
+  };
   std::vector<MovePart> moving;
   for (Part& part : parts_) {
     const bool new_rows = part.grows && part.moved < position;
-    if (part.finished || !(last || new_rows) || (layer && part.from.layer != *layer)) continue;
+    if (part.finished || !(last || new_rows) || !wanted(part.from.layer)) continue;
     add_rows(part, position, moving);
     moving.back().end = last ? MoveEnd::kFinish : MoveEnd::kFlush;
     part.moved = position;

@@ -65,9 +65,9 @@ class StateStream {
                                                     StreamSource source = StreamSource::kStays, Crew* crew = nullptr);
   ~StateStream();
 
-  // Of `from`, at `position` or shown there (LayerWatch), what was not moved yet of all segments, or of a layer's: keys
-  // and values of tokens; the rest when this is the last position. After an error drop `to`.
-  Status move(const SequenceState& from, uint64_t position, std::optional<int32_t> layer = std::nullopt);
+  // Of `from`, at `position` or shown there (LayerWatch), what was not moved yet of all segments, or of those of some
+  // layers: keys and values of tokens; the rest when this is the last position. After an error drop `to`.
+  Status move(const SequenceState& from, uint64_t position, std::span<const int32_t> layers = {});
   // After the last position, `from` at it: `to` is there. kInternal when something was left out; errors of
   // hand_over_state.
   Status finish(SequenceState& from);
@@ -81,7 +81,7 @@ class StateStream {
   // begin, of no tokens too.
   static Result<std::unique_ptr<StateStream>> make(const SequenceState& from, SequenceState& to, uint64_t tokens,
                                                    StreamSource source, Crew* crew);
-  Status move_parts(const SequenceState& from, uint64_t position, std::optional<int32_t> layer);
+  Status move_parts(const SequenceState& from, uint64_t position, std::span<const int32_t> layers);
   // What was not moved yet.
   void add_rows(Part& part, uint64_t position, std::vector<MovePart>& moving);
 

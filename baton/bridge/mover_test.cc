@@ -488,7 +488,7 @@ TEST_F(Moves, AStreamByStagesGivesTheSameState) {
         ASSERT_TRUE(stream);
         Status moved;
         for (int32_t layer = 0; layer < 4 && moved; ++layer) {
-          moved = (*stream)->move(from, kMoved, layer);
+          moved = (*stream)->move(from, kMoved, {&layer, 1});
           const bool wrong = !to.damaged.empty() && from.shape().segments[damaged].layer == layer;
           EXPECT_EQ(moved.has_value(), !wrong) << layer;
         }
@@ -516,7 +516,7 @@ TEST_F(Moves, AStreamWithACrewGivesTheSameState) {
   ASSERT_TRUE(stream);
   for (const uint64_t position : {uint64_t{64}, uint64_t{100}, kMoved}) {
     from_.set_position(position);
-    for (int32_t layer = 0; layer < 4; ++layer) ASSERT_TRUE((*stream)->move(from_, position, layer));
+    for (int32_t layer = 0; layer < 4; ++layer) ASSERT_TRUE((*stream)->move(from_, position, {&layer, 1}));
     ASSERT_TRUE((*stream)->move(from_, position));
   }
   ASSERT_TRUE((*stream)->finish(from_));

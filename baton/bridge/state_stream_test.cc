@@ -20,7 +20,7 @@ Program streamed_program() { return fake_program(4, 2, 3, 5, 7, 11, 3, 13); }
 
 // Layer by layer or all at once, as the seed has it.
 Status move_some(StateStream& stream, const FakeState& from, uint64_t position, bool by_layers) {
-  for (int32_t layer = 0; by_layers && layer < 4; ++layer) BATON_OK(stream.move(from, position, layer));
+  for (int32_t layer = 0; by_layers && layer < 4; ++layer) BATON_OK(stream.move(from, position, {&layer, 1}));
   return stream.move(from, position);
 }
 

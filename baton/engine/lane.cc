@@ -60,8 +60,8 @@ Status step_fault() {
 Result<MoveReport> Carrier::carry(SequenceState& from, SequenceState& to) { return hand_over_state(from, to, crew_); }
 
 Status Carrier::stream(StateStream& stream, const SequenceState& from, uint64_t position,
-                       std::optional<int32_t> layer) {
-  return stream.move(from, position, layer);
+                       std::span<const int32_t> layers) {
+  return stream.move(from, position, layers);
 }
 
 Status Carrier::open(const SealSource& source, const StateIdentity& identity, const std::vector<int32_t>& prompt,

@@ -33,7 +33,7 @@ class Carrier {
   virtual Result<MoveReport> carry(SequenceState& from, SequenceState& to);
   // Of a state that a step makes: StateStream::move.
   virtual Status stream(StateStream& stream, const SequenceState& from, uint64_t position,
-                        std::optional<int32_t> layer);
+                        std::span<const int32_t> layers);
   // A caller's state: kMismatch when it is of another model or tokenizer, or `prompt` does not begin with its tokens.
   virtual Status open(const SealSource& source, const StateIdentity& identity, const std::vector<int32_t>& prompt,
                       SequenceState& to, Provenance& provenance);

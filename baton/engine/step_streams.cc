@@ -31,18 +31,20 @@ Porter::~Porter() {
 void Porter::send(StepStreams& streams, size_t which, int32_t layer) {
   {
     const std::scoped_lock lock(mutex_);
-    loads_.push_back({&streams, which, layer});
+    if (loads_.empty() || loads_.back().streams != &streams || loads_.back().which != which)
+      loads_.push_back({&streams, which, {}});
+    loads_.back().layers.push_back(layer);
     if (!std::exchange(asleep_, false)) return;
   }
   sent_.notify_one();
 }
 
 void Porter::carry_one(std::unique_lock<std::mutex>& lock) {
-  const Load load = loads_.front();
+  const Load load = std::move(loads_.front());
   loads_.pop_front();
   carrying_ = true;
   lock.unlock();
-  load.streams->move(load.which, load.layer);
+  load.streams->move(load.which, load.layers);
   lock.lock();
   carrying_ = false;
 }
@@ -86,12 +88,12 @@ void StepStreams::add(StepSeat& seat, size_t index) {
         : static_cast<void>(seat.moved = fail(std::move(begun).error()));
 }
 
-void StepStreams::move(size_t which, std::optional<int32_t> layer) {
+void StepStreams::move(size_t which, std::span<const int32_t> layers) {
   const Stream& stream = streams_[which];
   StepSeat& seat = *stream.seat;
   if (!seat.moved) return;
   try {
-    seat.moved = carrier_.stream(*seat.into.stream, *seat.state.state, stream.position, layer);
+    seat.moved = carrier_.stream(*seat.into.stream, *seat.state.state, stream.position, layers);
   } catch (const std::bad_alloc&) {
     seat.moved = fail(Code::kOutOfMemory, "out of memory while a state was moved");
   } catch (const std::exception& error) {
@@ -112,7 +114,7 @@ void StepStreams::layer_done(size_t seat, int32_t layer) {
   if (found == streams_.end()) return;
   const auto which = static_cast<size_t>(found - streams_.begin());
   waiting(*found->seat, [&] {
-    if (porter_ == nullptr) return move(which, layer);
+    if (porter_ == nullptr) return move(which, {&layer, 1});
     porter_->send(*this, which, layer);
     // Behind this call the state is the step's again.
     if (layer >= found->last_layer) porter_->wait();
@@ -124,7 +126,7 @@ void StepStreams::finish(bool well) {
   for (size_t which = 0; which < streams_.size() && well; ++which) {
     StepSeat& seat = *streams_[which].seat;
     waiting(seat, [&] {
-      move(which, std::nullopt);
+      move(which, {});
       if (!seat.moved || streams_[which].position < seat.into_tokens) return;
       seat.moved = seat.into.stream->finish(*seat.state.state);
     });

@@ -16,15 +16,18 @@ namespace {
 class HeldCarrier final : public Carrier {
  public:
   Status stream(StateStream& stream, const SequenceState& from, uint64_t position,
-                std::optional<int32_t> layer) override {
+                std::span<const int32_t> layers) override {
+    begun.emplace_back(layers.begin(), layers.end());
+    ++asked;
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!let && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
     waited_in_vain = waited_in_vain || !let;
-    ++moved;
-    return Carrier::stream(stream, from, position, layer);
+    moved += static_cast<int>(layers.size());
+    return Carrier::stream(stream, from, position, layers);
   }
   std::atomic<bool> let{false}, waited_in_vain{false};
-  std::atomic<int> moved{0};
+  std::atomic<int> asked{0}, moved{0};
+  std::vector<std::vector<int32_t>> begun;
 };
 
 struct StreamedSeat {
@@ -64,6 +67,32 @@ TEST(StepStreams, LayersGoBesideTheStep) {
   EXPECT_EQ(one.seat.into.state->position(), 3u);
   EXPECT_EQ(one.hash_there(), one.hash_here());
   EXPECT_EQ(one.seat.report.bytes, section_bytes(one.seat.state.state->shape(), 3));
+}
+
+TEST(StepStreams, LayersThatComeMeanwhileGoTogether) {
+  const SteadyClock clock;
+  HeldCarrier carrier;
+  Porter porter;
+  StreamedSeat one(3), two(3);
+  StepStreams streams(carrier, &porter, clock);
+  streams.add(one.seat, 0);
+  streams.add(two.seat, 1);
+  one.step();
+  two.step();
+  streams.layer_done(0, 0);
+  while (carrier.asked == 0) std::this_thread::yield();
+  porter.send(streams, 0, 7);  // there is nothing of it
+  porter.send(streams, 0, 1);
+  porter.send(streams, 1, 0);
+  porter.send(streams, 1, 1);
+  carrier.let = true;
+  porter.wait();
+  const std::vector<std::vector<int32_t>> wanted = {{0}, {7, 1}, {0, 1}};
+  EXPECT_EQ(carrier.begun, wanted);
+  streams.finish(true);
+  EXPECT_TRUE(one.seat.arrived && one.seat.moved && two.seat.arrived && two.seat.moved);
+  EXPECT_EQ(one.hash_there(), one.hash_here());
+  EXPECT_EQ(two.hash_there(), two.hash_here());
 }
 
 TEST(StepStreams, WhatIsNotToldOfGoesBehindTheStep) {

@@ -110,11 +110,11 @@ Result<MoveReport> Simulation::DamagingCarrier::carry(SequenceState& from, Seque
 }
 
 Status Simulation::DamagingCarrier::stream(StateStream& stream, const SequenceState& from, uint64_t position,
-                                           std::optional<int32_t> layer) {
+                                           std::span<const int32_t> layers) {
   const Weather weather = simulation_.weather_;
   const bool fails = weather == Weather::kPeerFails || weather == Weather::kStormy;
   if (fails && simulation_.chance(simulation_.failure_rate_ / 4)) return fail(Code::kCorrupt, "injected failure");
-  return Carrier::stream(stream, from, position, layer);
+  return Carrier::stream(stream, from, position, layers);
 }
 
 Status Simulation::DamagingCarrier::seal(const SequenceState& from, const StateIdentity& identity,

@@ -77,7 +77,7 @@ class Simulation {
     explicit DamagingCarrier(Simulation& simulation) : simulation_(simulation) {}
     Result<MoveReport> carry(SequenceState& from, SequenceState& to) override;
     Status stream(StateStream& stream, const SequenceState& from, uint64_t position,
-                  std::optional<int32_t> layer) override;
+                  std::span<const int32_t> layers) override;
     Status seal(const SequenceState& from, const StateIdentity& identity, std::span<const int32_t> tokens,
                 const Provenance& provenance, const SealTaker& take) override;
     Result<std::shared_ptr<const Checkpoint>> keep(CheckpointMemory& memory, const SequenceState& from,
