@@ -89,6 +89,8 @@ TEST(StepStreams, LayersThatComeMeanwhileGoTogether) {
   porter.wait();
   const std::vector<std::vector<int32_t>> wanted = {{0}, {7, 1}, {0, 1}};
   EXPECT_EQ(carrier.begun, wanted);
+  for (const StreamedSeat* each : {&one, &two})
+    EXPECT_EQ(each->seat.into.stream->report().bytes, section_bytes(each->seat.state.state->shape(), 3));
   streams.finish(true);
   EXPECT_TRUE(one.seat.arrived && one.seat.moved && two.seat.arrived && two.seat.moved);
   EXPECT_EQ(one.hash_there(), one.hash_here());

@@ -28,6 +28,7 @@ constexpr CardLimitSizes kSmall = {.bytes = 1 << 20, .pinned_bytes = 1 << 16, .r
 // How the bodies misbehave, and what they were asked.
 uint64_t left_out = 0;        // vectors, or rounds of arithmetic
 uint32_t done_at_most = ~0u;  // launches; those that come behind them do nothing
+uint32_t copied_over = 0;     // what lay there before the first copy
 LimitPath said_path = LimitPath::kMma;
 std::vector<LimitWork> asked;
 bool does_nothing() { return done_at_most == 0 || (done_at_most != ~0u && done_at_most-- == 0); }
@@ -64,6 +65,7 @@ void read_body(const void* argument) {
 void copy_body(const void* argument) {
   const auto& work = *static_cast<const LimitWork*>(argument);
   if (does_nothing()) return;
+  if (copied_over == 0) copied_over = vectors(work.to)[0].x;
   std::memcpy(vectors(work.to), vectors(work.from), (work.vectors - left_out) * 16);
 }
 void products_body(const void* argument) {
@@ -184,6 +186,12 @@ TEST_F(CardLimits, WorkThatWasDoneBeforeHasNoRate) {
       ASSERT_TRUE(measure(which));
     }
   }
+}
+
+TEST_F(CardLimits, CopiesGoWhereNothingLikeThemLies) {
+  copied_over = 0;
+  ASSERT_TRUE(measure(DeviceLimit::kCopy));
+  EXPECT_EQ(copied_over, 0xa5a5a5a5u);
 }
 
 // The sums of 64 rounds are 0, as if there had been none.
