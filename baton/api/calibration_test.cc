@@ -106,10 +106,10 @@ TEST_F(Calibration, CoversTheStatesItIsMeasuredOver) {
   }
 }
 
-// Gives each id the logit of the one before it.
-class Shifted final : public Executor {
+// Another executor, to which something happens on the way.
+class Wrapped : public Executor {
  public:
-  explicit Shifted(Executor& right) : right_(right) {}
+  explicit Wrapped(Executor& right) : right_(right) {}
   const Model& model() const override { return right_.model(); }
   const StateShape& shape() const override { return right_.shape(); }
   Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
@@ -118,13 +118,22 @@ class Shifted final : public Executor {
   Result<std::unique_ptr<SequenceState>> fork(const SequenceState& state, uint64_t position) override {
     return right_.fork(state, position);
   }
+  Placement placement() const override { return right_.placement(); }
+  std::string arithmetic() const override { return "wrapped"; }
+
+ protected:
+  Executor& right_;
+};
+
+// Gives each id the logit of the one before it.
+class Shifted final : public Wrapped {
+ public:
+  using Wrapped::Wrapped;
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
     const Status done = right_.step(seats, out, context);
     shift(out);
     return done;
   }
-  Placement placement() const override { return right_.placement(); }
-  std::string arithmetic() const override { return "shifted"; }
 
  private:
   void shift(std::span<float> logits) const {
@@ -132,32 +141,18 @@ class Shifted final : public Executor {
     for (; !logits.empty(); logits = logits.subspan(vocab))
       std::rotate(logits.begin(), logits.begin() + 1, logits.begin() + static_cast<ptrdiff_t>(vocab));
   }
-  Executor& right_;
 };
 
 // Reads the same token everywhere.
-class Deaf final : public Executor {
+class Deaf final : public Wrapped {
  public:
-  explicit Deaf(Executor& right) : right_(right) {}
-  const Model& model() const override { return right_.model(); }
-  const StateShape& shape() const override { return right_.shape(); }
-  Result<std::unique_ptr<SequenceState>> new_state(uint64_t tokens_max) override {
-    return right_.new_state(tokens_max);
-  }
-  Result<std::unique_ptr<SequenceState>> fork(const SequenceState& state, uint64_t position) override {
-    return right_.fork(state, position);
-  }
+  using Wrapped::Wrapped;
   Status step(std::span<const Seat> seats, std::span<float> out, const StepContext& context) override {
     std::vector<Seat> heard(seats.begin(), seats.end());
     std::vector<std::vector<int32_t>> tokens;
     for (Seat& seat : heard) seat.tokens = tokens.emplace_back(seat.tokens.size(), 1);
     return right_.step(heard, out, context);
   }
-  Placement placement() const override { return right_.placement(); }
-  std::string arithmetic() const override { return "deaf"; }
-
- private:
-  Executor& right_;
 };
 
 TEST_F(Calibration, AUnitThatReadsOtherTokensGetsNoBounds) {

@@ -139,11 +139,9 @@ Status Card::read_facts() {
   BATON_OK(attribute(DeviceAttribute::kCapabilityMinor, minor));
   BATON_OK(attribute(DeviceAttribute::kProcessors, facts_.processors));
   BATON_OK(attribute(DeviceAttribute::kSharedBytesMax, facts_.shared_bytes));
-  facts_.name = name.data();
-  // It goes to terminals.
-  std::replace_if(
-      facts_.name.begin(), facts_.name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  facts_.pci = pci.data();
+  name.back() = pci.back() = '\0';
+  facts_.name = printable(name.data());
+  facts_.pci = printable(pci.data());
   facts_.memory_bytes = bytes;
   facts_.capability = std::min(major, 99u) * 10 + std::min(minor, 9u);
   facts_.maps = parts_->driver->describe_matrix != nullptr && facts_.capability >= 90;
