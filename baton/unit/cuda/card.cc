@@ -327,9 +327,10 @@ Result<Stream> Card::stream() {
   return stream;
 }
 
-Result<Event> Card::event() {
+Result<Event> Card::event(bool timed) {
   Event event;
-  BATON_OK(parts_->run("making an event", 0, [&](const Driver& d) { return d.event_create(&event.handle_, 0); }));
+  const unsigned flags = timed ? 0 : kEventUntimed;
+  BATON_OK(parts_->run("making an event", 0, [&](const Driver& d) { return d.event_create(&event.handle_, flags); }));
   event.card_ = this;
   ++card_counts().events;
   return event;

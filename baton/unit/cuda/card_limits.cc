@@ -34,8 +34,8 @@ class Measurement {
 
   Result<Rate> run(DeviceLimit which) {
     BATON_TRY(stream_, card_.stream());
-    BATON_TRY(begin_, card_.event());
-    BATON_TRY(end_, card_.event());
+    BATON_TRY(begin_, card_.event(true));
+    BATON_TRY(end_, card_.event(true));
     switch (which) {
       case DeviceLimit::kRead:
         return read();
@@ -298,8 +298,8 @@ Result<Rate> measure_limit(Card& card, DeviceLimit which, const CardLimitSizes& 
 }
 
 Result<double> measure_link(Card& card, Stream& stream, Address to, const PinnedMemory& from, uint64_t bytes) {
-  BATON_TRY(Event begin, card.event());
-  BATON_TRY(Event end, card.event());
+  BATON_TRY(Event begin, card.event(true));
+  BATON_TRY(Event end, card.event(true));
   constexpr int kTimes = 3, kCopies = 4;
   double best = 0;
   for (int i = 0; i < kTimes; ++i) {

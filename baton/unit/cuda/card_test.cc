@@ -254,15 +254,18 @@ TEST_F(CardTest, RecordedWorkIsDoneWhenItIsLaunched) {
 
 TEST_F(CardTest, EventsOrderAndTime) {
   auto a = card().stream(), b = card().stream();
-  auto first = card().event(), second = card().event();
+  auto first = card().event(true), second = card().event(true);
   ASSERT_TRUE(a->record(*first));
   ASSERT_TRUE(b->wait_for(*first));
   ASSERT_TRUE(b->record(*second));
   ASSERT_TRUE(second->wait());
   EXPECT_TRUE(*second->done());
   EXPECT_GE(*second->milliseconds_since(*first), 0.0f);
-  const auto never = card().event();
+  const auto never = card().event(true);
   EXPECT_FALSE(never->milliseconds_since(*first));
+  auto untimed = card().event();
+  ASSERT_TRUE(b->record(*untimed) && untimed->wait());
+  EXPECT_FALSE(untimed->milliseconds_since(*first));
 }
 
 // The emulated card does what is asked of it as late as it may, and copies from it read as early as they may.
@@ -367,8 +370,8 @@ Status all_calls() {
   BATON_TRY(const auto there, other->allocate(256, "values"));
   BATON_TRY(const auto pinned, card->allocate_pinned(256));
   BATON_TRY(auto stream, card->stream());
-  BATON_TRY(auto first, card->event());
-  BATON_TRY(auto second, card->event());
+  BATON_TRY(auto first, card->event(true));
+  BATON_TRY(auto second, card->event(true));
   BATON_OK(card->reach(*other));
   BATON_OK(card->blocks_of("test_add", 32, 0));
   BATON_OK(stream.record(first));

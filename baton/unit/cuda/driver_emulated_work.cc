@@ -106,9 +106,9 @@ DriverCode stream_query(Handle stream) {
   return waited(stream);
 }
 
-DriverCode event_create(Handle* event, unsigned) {
+DriverCode event_create(Handle* event, unsigned flags) {
   BATON_BEGIN_IN_CONTEXT("event_create");
-  return make(state().events, event, EventState{});
+  return make(state().events, event, EventState{.timed = (flags & kEventUntimed) == 0});
 }
 DriverCode event_destroy(Handle event) { return destroy<EventState>(state().events, event, begin("event_destroy")); }
 // Until what was asked before it was recorded last is done.
@@ -162,7 +162,7 @@ DriverCode event_elapsed(float* milliseconds, Handle from, Handle to) {
   if (state().events.count(from) == 0 || state().events.count(to) == 0)
     return state().misused(kInvalidHandle, "an event that is not there");
   const auto *a = static_cast<const EventState*>(from), *b = static_cast<const EventState*>(to);
-  if (!a->recorded || !b->recorded) return kInvalidHandle;
+  if (!a->recorded || !b->recorded || !a->timed || !b->timed) return kInvalidHandle;
   for (const EventState* event : {a, b}) {
     if (event->stream != nullptr && event->stream->done < event->behind) return kNotReady;
   }

@@ -71,7 +71,7 @@ struct EventState {
   StreamState* stream = nullptr;  // null: never recorded, or all that it had to do is done
   uint64_t behind = 0;            // so many tasks of it
   std::chrono::steady_clock::time_point time = {};
-  bool recorded = false;
+  bool recorded = false, timed = true;
 };
 
 struct State {
