@@ -52,6 +52,9 @@ Status Mover::move_together(std::span<const MovePart> parts, uint32_t helpers) {
   bad_ = UINT64_MAX;
   bad_part_ = nullptr;
   status_ = {};
+  // What a sender brings ahead is on its way while helpers wake.
+  if (shared_ && !reaches_ && !parts.empty() && parts[0].rows.count > 0)
+    static_cast<void>(from_->view_first(parts[0].segment, parts[0].rows));
   {
     Shift shift(crew_, *this, helpers);
     if (!shared_ || reaches_) deal_stages(shift, parts);
@@ -129,7 +132,7 @@ Status Mover::move_rows(const Batch& batch, RowRange rows, const std::byte* valu
   const Segment& segment = from_->shape().segments[part.segment];
   FillScratch& scratch = scratch_[thread];
   std::vector<std::byte> spoilt;
-  return for_pieces({1, rows.count, segment.dims[2]}, segment.dtype, [&](RowRange piece) -> Status {
+  return for_run(rows.count, segment, [&](RowRange piece) -> Status {
     const uint64_t bytes = piece.count * batch.row_bytes;
     const std::byte* first = values + piece.first * batch.row_bytes;
     if (BATON_FAULT(kStateNan)) first = with_nan(first, bytes, spoilt);

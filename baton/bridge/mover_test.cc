@@ -83,7 +83,7 @@ class Staged final : public SequenceState {
   const std::vector<std::vector<std::byte>>& memory() const { return right_.memory(); }
   std::vector<std::pair<size_t, uint64_t>> damaged;  // segment, row
   std::optional<uint64_t> lost_send, lost_back;
-  uint64_t staged = 0, sent = 0, came = 0, most = 0;
+  uint64_t staged = 0, sent = 0, came = 0, most = 0, most_unsent = 0;
   bool reached = false;  // senders are
   bool reaches(const SequenceState&) override { return reached; }
 
@@ -105,6 +105,7 @@ class Staged final : public SequenceState {
     BATON_CHECK(staged - came < stages_);
     Place& place = places_[staged++ % stages_];
     most = std::max(most, staged - came);
+    most_unsent = std::max(most_unsent, staged - sent);
     const uint64_t row_bytes = row_bytes_of(shape().segments[segment].dtype, dims[2]);
     EXPECT_LE(rows.count * row_bytes, std::max(piece_, row_bytes));
     place.segment = segment, place.rows = rows;
@@ -345,7 +346,7 @@ TEST_F(Moves, ByStagesGiveTheSameState) {
     const FakeLayout layout = fake_layout(moved_program(), kMoved, {{1, 0, 2}, kv, DType::kF32, 3});
     Shared alone(layout);
     ASSERT_TRUE(move_state(from_, alone));
-    for (const uint32_t stages : {2u, 3u, 6u}) {
+    for (const uint32_t stages : {2u, 3u, 6u, 12u}) {
       for (const uint64_t piece : {uint64_t{20'000}, uint64_t{150'000}, uint64_t{4} << 20}) {
         Crew crew(3);
         Staged to(layout, piece, stages);
@@ -355,6 +356,7 @@ TEST_F(Moves, ByStagesGiveTheSameState) {
         EXPECT_EQ(to.memory(), alone.memory());
         EXPECT_EQ(to.came, to.staged);
         EXPECT_EQ(to.most, stages - (stages > 2 ? 1 : 0));
+        EXPECT_EQ(to.most_unsent, 1 + std::max(1u, stages / 4)) << "filled while the one before is sent";
         // Of one whose views go.
         Staged other(layout, piece, stages);
         const auto again = move_state(Showing(from_, 2), other, &crew);

@@ -39,4 +39,15 @@ Status for_values(const SequenceState& state, uint64_t tokens, size_t index, std
   });
 }
 
+// Calls act(rows) -> Status for rows that lie dense, all at once; where that fails again in pieces, so that an error
+// names the rows that it names where pieces are all there is. Beside an H200 64 KiB took a thread 13 us at once, and 20
+// in pieces of 8.
+template <class Act>
+Status for_run(uint64_t rows, const Segment& segment, Act act) {
+  Status done = act(RowRange{0, rows});
+  if (done) return done;
+  Status again = for_pieces({1, rows, segment.dims[2]}, segment.dtype, act);
+  return again ? done : again;
+}
+
 }  // namespace baton

@@ -46,7 +46,7 @@ struct FerryPlace {
 class Ferry {
  public:
   static constexpr uint32_t kKept = 4;              // windows, the last that were looked at, whose rows stay
-  static constexpr uint32_t kBlocks = 12;           // those, and as many as may be on their way
+  static constexpr uint32_t kBlocks = 24;           // those, and as many as may be on their way
   static constexpr uint32_t kStages = kBlocks / 2;  // a block to go from, and one to come back to
 
   // For states of such places.

@@ -41,13 +41,13 @@ TEST_F(CudaStates, NoPinnedMemory) {
 // As many are on their way as have a block beside those that stay; and a state that changes waits for them.
 TEST_F(CudaStates, WindowsAheadAreAsManyAsTheirBlocks) {
   Program large;
-  large.slots = {{SlotKind::kRecurrent, 0, 60, 256, 256}};
+  large.slots = {{SlotKind::kRecurrent, 0, 100, 256, 256}};
   const auto states = pool(large);
   const auto state = std::move(*states->state(100));
   go_on(*states, *state, 1, 7);
   ASSERT_FALSE(state->view_first(0, {0, 60 * 256}).empty());
   EXPECT_EQ(emulated_waiting(), 2u * (Ferry::kBlocks - Ferry::kKept));  // a copy and a record of each
-  for (uint64_t window = 1; window < 11; ++window) ASSERT_FALSE(state->view_first(0, {window * 1024, 1024}).empty());
+  for (uint64_t window = 1; window < 21; ++window) ASSERT_FALSE(state->view_first(0, {window * 1024, 1024}).empty());
   EXPECT_EQ(emulated_waiting(), 2u * 4);  // all that there are
   go_on(*states, *state, 1, 7);
   EXPECT_EQ(emulated_waiting(), 0u);
