@@ -91,18 +91,20 @@ class TestCuda(unittest.TestCase):
     def test_soak(self):
         def soak(*settings):
             lines = [f"echo '{'behind the last' if i + 1 == len(all) else f'before round {i}'}: "
-                     f"the driver says {bytes} bytes are free'" for all in settings for i, bytes in enumerate(all)]
+                     f"the driver says {mib << 20} bytes are free'" for all in settings for i, mib in enumerate(all)]
             self.program("tests/cuda_soak_test", "\n".join([*lines, "echo '[  PASSED  ] 3 tests.'"]))
             return "--only", "soak"
 
         # As seen on a card, in MiB.
         rests = [142629, 142527, 142525, 142521, 142521, 142521, 142521, 142521, 142521]
-        said = self.check(0, *soak(rests, [142629, 142575, 142573], rests[:1] + rests[3:]))
-        self.assertIn("2 settings at rest, 0 not; 1 with too few rounds", said)
+        late = [142629, *7 * [142569], 142567]
+        said = self.check(0, *soak(rests, [142629, 142575, 142573], late))
+        self.assertIn("2 settings at rest but for a piece, 0 not; 1 with too few rounds", said)
         leaks = [142629 - 2 * i for i in range(6)]
-        self.assertIn("1 settings at rest, 1 not", self.check(1, *soak(leaks, rests)))
-        self.assertIn("1 settings at rest, 1 not", self.check(1, *soak(rests, leaks)))
-        self.check(1, *soak([7, 7, 7, 7, 7, 6]))
+        self.assertIn("at rest but for a piece, 1 not", self.check(1, *soak(leaks, rests)))
+        self.assertIn("at rest but for a piece, 1 not", self.check(1, *soak(rests, leaks)))
+        for end in ([90, 88, 86], [90, 90, 86], [90, 90, 89], [90, 90, 92], [90, 88, 90]):
+            self.check(1, *soak([*6 * [90], *end]))
         self.check(1, *soak())
 
     def test_initcheck(self):
