@@ -173,20 +173,21 @@ perplexity() {
 }
 
 # The soak, whose own counts are exact; and that the driver's count of free bytes falls by one piece of 2 MiB at most in the
-# second half of a setting's rounds. It takes such pieces for kernels when they are first used, unless all are loaded at
+# second half of a setting's rounds, and by none where it fell in the quarter before. It takes such pieces for kernels when they are first used, unless all are loaded at
 # once, and for as many streams and events as there ever were at a time, in any round. SECONDS. Nobody else may use the card.
 soak() {
   CUDA_MODULE_LOADING=EAGER BATON_SOAK_SECONDS=$1 tests cuda_soak 1 || return 1
   [[ $emulated = 1 ]] && return
   grep 'driver says' "$work/cuda_soak.out.0" | awk '
-    function judge(  i, moved) {
+    function judge(  i, early, moved) {
       if (n == 0) return
-      for (i = int(n / 2) + 1; i < n; i++) {
+      for (i = int(n / 4) + 1; i < n; i++) {
         if (free[i] == free[i - 1]) continue
-        if (free[i - 1] - free[i] != 2097152 || moved > 0) moved = 2
+        if (i <= int(n / 2)) early = 1
+        else if (free[i - 1] - free[i] != 2097152 || moved + early > 0) moved = 2
         else moved = 1
       }
-      if (n < 6) few++; else if (moved > 1) bad++; else good++
+      if (n < 8) few++; else if (moved > 1) bad++; else good++
       n = 0
     }
     / round 0:/ { judge() }

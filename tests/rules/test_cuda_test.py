@@ -100,11 +100,12 @@ class TestCuda(unittest.TestCase):
         late = [142629, *7 * [142569], 142567]
         said = self.check(0, *soak(rests, [142629, 142575, 142573], late))
         self.assertIn("2 settings at rest but for a piece, 0 not; 1 with too few rounds", said)
-        leaks = [142629 - 2 * i for i in range(6)]
+        leaks = [142629 - 2 * i for i in range(9)]
         self.assertIn("at rest but for a piece, 1 not", self.check(1, *soak(leaks, rests)))
         self.assertIn("at rest but for a piece, 1 not", self.check(1, *soak(rests, leaks)))
         for end in ([90, 88, 86], [90, 90, 86], [90, 90, 89], [90, 90, 92], [90, 88, 90]):
             self.check(1, *soak([*6 * [90], *end]))
+        self.check(1, *soak([90, 90, 90, 88, 88, 88, 88, 86, 86]))
         self.check(1, *soak())
 
     def test_initcheck(self):

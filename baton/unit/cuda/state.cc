@@ -193,6 +193,7 @@ Result<Ferry*> CudaState::ferry() const {
 }
 
 void CudaState::leave_ferry() const {
+  failed_ = false;
   if (ferry_ != nullptr) pool_.dock_->give(std::move(ferry_));
 }
 
@@ -202,6 +203,7 @@ bool CudaState::is_missing(size_t segment, const Dims& dims) const {
 }
 
 Result<std::span<const std::byte>> CudaState::fetch(size_t segment, RowRange rows) const {
+  if (std::exchange(failed_, false)) ferry_.reset();
   BATON_TRY(Ferry* const ferry, this->ferry());
   // Of a state that is filled pages may be missing.
   const bool fills = fills_ || places_.pages(shown_position()) > pages_.size();
@@ -218,7 +220,9 @@ Status CudaState::read_rows(size_t segment, const Dims& dims, RowRange rows, std
   while (rows.count > 0) {
     const auto values = fetch(segment, rows);
     if (!values) {
-      if (!fills_) ferry_.reset();  // who reads again may have more luck; what was written may not be there
+      // Who reads again may have more luck, but not with what was written, which may not be there. Until then others
+      // may still look at rows that were shown before.
+      if (!fills_) failed_ = true;
       return fail(values.error());
     }
     std::memcpy(out, values->data(), values->size());

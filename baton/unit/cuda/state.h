@@ -98,8 +98,9 @@ class CudaState final : public SequenceState {
   mutable uint64_t shared_ = 0;  // pages, the first, that others may hold too
   uint64_t listed_ = 0;          // pages, the first, that the list on the card has right
   mutable std::unique_ptr<Ferry> ferry_;
-  bool fills_ = false;  // rows were written
-  bool shows_ = false;  // a step tells of its layers
+  mutable bool failed_ = false;  // it goes when rows are asked for again
+  bool fills_ = false;           // rows were written
+  bool shows_ = false;           // a step tells of its layers
 };
 
 // Makes an executor's states, and counts what they hold. Each function may be called by any thread.

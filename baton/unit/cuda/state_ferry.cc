@@ -210,7 +210,9 @@ Result<std::span<const std::byte>> Ferry::look(const FerryPlace& from, std::span
   uint64_t count = here_ ? load(shown_ - 1).window.dense(segment, each, range, &place) : 0;
   if (count == 0) {
     here_ = false;
-    if (issued_ == shown_ || load(shown_).window.dense(segment, each, range, &place) == 0) {
+    const bool foreseen = issued_ > shown_ && load(shown_).window.dense(segment, each, range, &place) > 0;
+    if (issued_ > shown_) ahead_ = foreseen ? std::min(ahead_ + 1, kBlocks - kKept) : kAheadMiss;
+    if (!foreseen) {
       issued_ = shown_;
       const uint64_t row = range.first % each;
       BATON_OK(issue_out(from, window_at(from, segment, range.first / each, row, row)));
@@ -222,7 +224,7 @@ Result<std::span<const std::byte>> Ferry::look(const FerryPlace& from, std::span
     if (last_segment_ != segment) in_order_ = segment == (last_segment_ ? *last_segment_ + 1 : 0);
     last_segment_ = segment;
     count = window.dense(segment, each, range, &place);
-    while (issued_ - shown_ < kBlocks - kKept) {
+    while (issued_ - shown_ < ahead_) {
       const auto next = following(from, segments, load(issued_ - 1).window, ahead);
       if (!next) break;
       BATON_OK(issue_out(from, *next));
@@ -333,6 +335,7 @@ Status Ferry::rest() {
   staged_ = sent_ = back_ = 0;
   last_segment_.reset();
   in_order_ = false;
+  ahead_ = kBlocks - kKept;
   Status waited = wait();
   return failed_ ? waited : failed_;
 }

@@ -47,6 +47,7 @@ class Ferry {
  public:
   static constexpr uint32_t kKept = 4;              // windows, the last that were looked at, whose rows stay
   static constexpr uint32_t kBlocks = 24;           // those, and as many as may be on their way
+  static constexpr uint32_t kAheadMiss = 4;         // on their way behind one that was not foreseen; one more each time
   static constexpr uint32_t kStages = kBlocks / 2;  // a block to go from, and one to come back to
 
   // For states of such places.
@@ -125,8 +126,9 @@ class Ferry {
   uint64_t block_bytes_ = 0;
   PinnedMemory blocks_;  // a ring, and one for what is put
   std::array<Load, kBlocks> loads_;
-  uint64_t shown_ = 0, issued_ = 0;  // windows so far; those issued and not shown are coming
-  bool here_ = false;                // what was shown last is what the card holds
+  uint64_t shown_ = 0, issued_ = 0;   // windows so far; those issued and not shown are coming
+  uint32_t ahead_ = kBlocks - kKept;  // so many may be coming
+  bool here_ = false;                 // what was shown last is what the card holds
   std::optional<size_t> last_segment_;
   bool in_order_ = false;  // the segments of the last two windows followed each other
   std::byte* put_block_ = nullptr;

@@ -53,6 +53,46 @@ TEST_F(CudaStates, WindowsAheadAreAsManyAsTheirBlocks) {
   EXPECT_EQ(emulated_waiting(), 0u);
 }
 
+// Who reads some rows here and some there has fewer thrown away.
+TEST_F(CudaStates, FewWindowsAreAheadOfWhoLeavesSomeOut) {
+  Program large;
+  large.slots = {{SlotKind::kRecurrent, 0, 100, 256, 256}};
+  const auto states = pool(large);
+  const auto state = std::move(*states->state(100));
+  go_on(*states, *state, 1, 7);
+  const auto ahead = [&](uint64_t window) {
+    EXPECT_FALSE(state->view_first(0, {window * 1024, 1024}).empty());
+    const std::vector<std::byte> all = wanted(state->shape().segments[0], 1, 7);
+    EXPECT_EQ(std::memcmp(state->view_first(0, {window * 1024, 1024}).data(), all.data() + (window << 20), 1 << 20), 0);
+    return emulated_waiting() / 2;
+  };
+  EXPECT_EQ(ahead(0), Ferry::kBlocks - Ferry::kKept);
+  EXPECT_EQ(ahead(3), Ferry::kAheadMiss);
+  EXPECT_EQ(ahead(4), Ferry::kAheadMiss + 1);
+  EXPECT_EQ(ahead(5), Ferry::kAheadMiss + 2);
+  EXPECT_EQ(ahead(2), Ferry::kAheadMiss);
+}
+
+// Of a copy that fails the rest are not to be had; what was shown before may still be looked at by others.
+TEST_F(CudaStates, ViewsStayWhenTheNextFails) {
+  Program large;
+  large.slots = {{SlotKind::kRecurrent, 0, 100, 256, 256}};
+  const auto states = pool(large);
+  const auto state = std::move(*states->state(100));
+  go_on(*states, *state, 1, 7);
+  const std::vector<std::byte> all = wanted(state->shape().segments[0], 1, 7);
+  const auto shown = state->view_first(0, {0, 1024});
+  ASSERT_EQ(shown.size(), uint64_t{1} << 20);
+  emulated_fail({.function = "event_wait", .code = kInvalidValue});
+  EXPECT_TRUE(state->view_first(0, {1024, 1024}).empty());
+  std::vector<std::byte> row(1024);
+  EXPECT_FALSE(state->read(0, {1024, 1}, row.data()));
+  EXPECT_EQ(std::memcmp(shown.data(), all.data(), shown.size()), 0);
+  emulated_reset();
+  ASSERT_TRUE(state->read(0, {1024, 1}, row.data())) << "who asks again may have more luck";
+  EXPECT_EQ(std::memcmp(row.data(), all.data() + (1 << 20), row.size()), 0);
+}
+
 // Some stages at a time, behind reads and in front of them; each comes back as it was sent.
 TEST_F(CudaStates, StagesAreWritesOfManyAtATime) {
   Random random(3);
