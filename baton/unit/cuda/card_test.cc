@@ -260,7 +260,9 @@ TEST_F(CardTest, EventsOrderAndTime) {
   ASSERT_TRUE(b->record(*second));
   ASSERT_TRUE(second->wait());
   EXPECT_TRUE(*second->done());
-  EXPECT_GE(*second->milliseconds_since(*first), 0.0f);
+  const auto passed = second->milliseconds_since(*first);
+  ASSERT_TRUE(passed);
+  EXPECT_GE(*passed, 0.0f);
   const auto never = card().event(true);
   EXPECT_FALSE(never->milliseconds_since(*first));
   auto untimed = card().event();
