@@ -173,8 +173,9 @@ perplexity() {
 }
 
 # The soak, whose own counts are exact; and that the driver's count of free bytes falls by one piece of 2 MiB at most in the
-# second half of a setting's rounds, and by none where it fell in the quarter before. It takes such pieces for kernels when they are first used, unless all are loaded at
-# once, and for as many streams and events as there ever were at a time, in any round. SECONDS. Nobody else may use the card.
+# second half of a setting's rounds, and by none where it fell in the quarter before. It takes such pieces for kernels when
+# they are first used, unless all are loaded at once, and one now and then besides, in any round (not known what for).
+# SECONDS. Nobody else may use the card.
 soak() {
   CUDA_MODULE_LOADING=EAGER BATON_SOAK_SECONDS=$1 tests cuda_soak 1 || return 1
   [[ $emulated = 1 ]] && return

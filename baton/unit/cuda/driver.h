@@ -67,9 +67,9 @@ enum class DeviceAttribute : int32_t {
 enum class FunctionAttribute : int32_t { kRegisters = 4, kDynamicSharedBytes = 8, kSharedShare = 9 };
 inline constexpr int kMostShared = 100;  // of kSharedShare, in percent
 
-inline constexpr unsigned kStreamApart = 1;   // does not wait for the default stream
-inline constexpr unsigned kHostAllCards = 1;  // pinned for all contexts
-inline constexpr unsigned kEventUntimed = 2;
+inline constexpr unsigned kStreamApart = 1;     // does not wait for the default stream
+inline constexpr unsigned kHostAllCards = 1;    // pinned for all contexts
+inline constexpr unsigned kEventUntimed = 2;    // orders, and notes no time
 inline constexpr unsigned kCaptureRelaxed = 2;  // calls on other things stay allowed
 
 inline constexpr int32_t kOfHost = 1, kOfCard = 2;
